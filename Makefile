@@ -6,7 +6,7 @@ ROOMS := losses balance metrics calibrate
 CORE := -n 2 --dist loadfile --no-loadscope-reorder -m "not onnx and not spark and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-times test-all nightly lowest lint bars bench-defaults docs smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
+.PHONY: help install demo test test-times test-all nightly lowest lint bars bench-defaults docs notebooks prose smoke shots wheel coverage mutants bench bench-gpu bench-data fuzz torture golden clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -70,6 +70,12 @@ bars: $(STAMP)  ## every bar of this round: measured value, pass, fail or not ru
 
 docs: $(STAMP)  ## the documentation site, links checked, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks: $(STAMP)  ## run the tutorials and quickstarts, and compare what they print with what they show
+	PYTHONPATH=tools $(BIN)/python -m notebooks docs/index.md docs/tutorial.md docs/start/*.md docs/tutorials/*.md
+
+prose: $(STAMP)  ## count the phrases that nobody outside this project speaks
+	$(BIN)/python tools/prose.py
 
 smoke: $(STAMP)  ## every table and figure of the papers on generated data
 	$(BIN)/steelyard reproduce all --smoke

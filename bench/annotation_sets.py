@@ -111,8 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    np.savez(asked.out, X=photographs(asked.data))
+    args = parser.parse_args()
+    np.savez(args.out, X=photographs(args.data))
 
 
 if __name__ == "__main__":

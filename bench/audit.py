@@ -24,6 +24,7 @@ import steelyard as sy
 from annotation_sets import KINDS, SETS, load, planted, some_unknown, voc2007
 from steelyard._source import commit
 from steelyard.annotation import audit_labels
+from steelyard.annotation.audit import Interval
 from steelyard.calibrate.crossfit import cross_fitted, folds_of
 from steelyard.labels import UNKNOWN
 from steelyard.metrics import average_precision
@@ -50,7 +51,7 @@ def by_cleanlab(p: Array, given: Array) -> dict[str, Array]:
     """Return cleanlab's scores of each cell, the higher the likelier wrong, by name of the score."""
     from cleanlab.rank import get_label_quality_scores
 
-    found = {}
+    by_score = {}
     for method, adjusted in SCORES:
         scores = np.zeros(given.shape)
         for c in range(given.shape[1]):
@@ -60,8 +61,8 @@ def by_cleanlab(p: Array, given: Array) -> dict[str, Array]:
                 both = np.stack([1 - p[rows, c], p[rows, c]], axis=1)
                 quality = get_label_quality_scores(label, both, method=method, adjust_pred_probs=adjusted)
                 scores[rows, c] = 1 - quality
-        found[method + (", adjusted" if adjusted else "")] = scores
-    return found
+        by_score[method + (", adjusted" if adjusted else "")] = scores
+    return by_score
 
 
 def list_precision(score: Array, wrong: Array, judged: Array) -> float:
@@ -76,15 +77,35 @@ def measured(x: Array, true: Array, given: Array, seed: int) -> dict[str, Any]:
     judged = (given != UNKNOWN) & (true != UNKNOWN)
     wrong = judged & (given != true)
     begun = time.perf_counter()
-    found = audit_labels(given, p, resamples=2, seed=seed)  # of intervals, which are not judged here
+    result = audit_labels(given, p, resamples=2, seed=seed)  # of intervals, which are not judged here
     seconds = time.perf_counter() - begun
     return {
         "planted": int(wrong.sum()),
         "cells": int(judged.sum()),
-        "audit": list_precision(found.wrong_probability(), wrong, judged),
+        "audit": list_precision(result.wrong_probability(), wrong, judged),
         "cleanlab": {name: list_precision(score, wrong, judged) for name, score in by_cleanlab(p, given).items()},
-        "estimated": sum(r.wrong_positives.estimate + r.wrong_negatives.estimate for r in found.labels),
+        "estimated": sum(r.wrong_positives.estimate + r.wrong_negatives.estimate for r in result.labels),
+        "missing": side(
+            wrong & (given == 0), (given != UNKNOWN) & (true == 1), p, [r.wrong_negatives for r in result.labels]
+        ),
+        "added": side(
+            wrong & (given == 1), (given != UNKNOWN) & (true == 0), p, [r.wrong_positives for r in result.labels]
+        ),
         "seconds": seconds,
+    }
+
+
+def side(wrong: Array, possible: Array, p: Array, estimates: list[Interval]) -> dict[str, float]:
+    """Return planted and estimated errors of one kind, and the mean probability there and wherever they could be.
+
+    The second mean weights each label by its errors: the two are equal where errors do not depend on the item.
+    """
+    by_label = np.where(possible, p, 0).sum(0) / np.maximum(possible.sum(0), 1)
+    return {
+        "planted": int(wrong.sum()),
+        "estimated": float(np.nansum([interval.estimate for interval in estimates])),
+        "probability": float(p[wrong].mean()),
+        "probability_of_all": float(np.average(by_label, weights=wrong.sum(0))),
     }
 
 
@@ -94,14 +115,15 @@ def real(data: Path, features: Path) -> dict[str, Any]:
     p = out_of_fold(x, given, 0)
     judged = true != UNKNOWN
     wrong = judged & (given != true)
-    found = audit_labels(sy.Labels(given, names), p)
-    person = next(row for row in found.labels if row.name == "person")
-    scores = {"audit": np.nan_to_num(found.wrong_probability()), **by_cleanlab(p, given)}
+    audit = audit_labels(sy.Labels(given, names), p)
+    person = next(row for row in audit.labels if row.name == "person")
+    scores = {"audit": np.nan_to_num(audit.wrong_probability()), **by_cleanlab(p, given)}
     result: dict[str, Any] = {
         "missing": int(wrong.sum()),
         "estimated_missing_persons": person.wrong_negatives._asdict(),
     }
-    result["estimated_missing_of_others"] = sum(r.wrong_negatives.estimate for r in found.labels if r is not person)
+    result["missing_share_by_probability"] = by_probability(p[:, names.index("person")], wrong, true, names)
+    result["estimated_missing_of_others"] = sum(r.wrong_negatives.estimate for r in audit.labels if r is not person)
     for name, score in scores.items():
         order = np.argsort(-np.where(judged, score, -1.0), axis=None, kind="stable")[: int(wrong.sum())]
         result[name] = {
@@ -116,6 +138,18 @@ def real(data: Path, features: Path) -> dict[str, Any]:
     return result
 
 
+def by_probability(
+    p: Array, wrong: Array, true: Array, names: tuple[str, ...], bands: int = 10
+) -> list[dict[str, float]]:
+    """Return how many of the true persons are missing, in bands of items by the probability of a person."""
+    column, rows = names.index("person"), []
+    for band in np.array_split(np.argsort(p, kind="stable"), bands):
+        present = band[true[band, column] == 1]
+        share = float(wrong[present, column].mean()) if len(present) else float("nan")
+        rows.append({"probability": float(p[band].mean()), "persons": len(present), "missing": share})
+    return rows
+
+
 def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
     """Return the seconds and the memory that ranking and estimates of a large table take."""
     rng = np.random.default_rng(0)
@@ -128,7 +162,7 @@ def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
     del z, given
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun, worked = time.perf_counter(), time.process_time()
-    found = audit_labels(labels, p)
+    result = audit_labels(labels, p)
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     shape = f"{n:,} × {n_labels}"
@@ -137,7 +171,7 @@ def speed(n: int = 1_000_000, n_labels: int = 80) -> dict[str, Any]:
         "shape": shape,
         **times,
         "megabytes_beyond_making_the_table": (peak - before) / 1024,
-        "listed": found.wrong.n,
+        "listed": result.wrong.n,
     }
 
 
@@ -160,6 +194,7 @@ def summary(entries: dict[str, Any]) -> dict[str, Any]:
                         "lowest_gain": min(e["audit"] - e["cleanlab"][best] for e in some),
                         "seeds": len(some),
                         "planted": float(np.mean([e["planted"] for e in some])),
+                        **{side: means_of([e[side] for e in some]) for side in ("missing", "added")},
                         "estimated": float(np.mean([e["estimated"] for e in some])),
                     }
     above = {
@@ -167,6 +202,11 @@ def summary(entries: dict[str, Any]) -> dict[str, Any]:
     }
     bars = {"settings_above_cleanlab": above[0.0], "settings_above_cleanlab_unknown": above[0.7]}
     return {"rows": rows, "bars": bars}
+
+
+def means_of(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean of each value over some rows."""
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def main() -> None:
@@ -178,21 +218,21 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2))
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    document: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    args = parser.parse_args()
+    document: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
 
     def keep(**parts: Any) -> None:
         document.update(parts, commit=commit())
         document.update(summary(document.get("entries", {})))
-        asked.out.write_text(json.dumps(document, indent=1) + "\n")
+        args.out.write_text(json.dumps(document, indent=1) + "\n")
 
-    if asked.speed:
+    if args.speed:
         keep(speed=speed())
         print(document["speed"])
     entries = document.get("entries", {})
-    for name in asked.sets if asked.data else ():
-        x, y, _, _ = load(name, asked.data)
-        for seed in asked.seeds:
+    for name in args.sets if args.data else ():
+        x, y, _, _ = load(name, args.data)
+        for seed in args.seeds:
             for share in UNKNOWN_SHARES:
                 for kind in KINDS:
                     key = f"{name} {kind} {share:g} {seed}"
@@ -201,8 +241,8 @@ def main() -> None:
                         entries[key] = measured(x, y, given, seed)
                         print(key, {k: v for k, v in entries[key].items() if k != "cleanlab"}, flush=True)
                         keep(entries=entries)
-    if asked.data and asked.voc2007:
-        keep(voc2007=real(asked.data, asked.voc2007))
+    if args.data and args.voc2007:
+        keep(voc2007=real(args.data, args.voc2007))
         print(document["voc2007"])
 
 

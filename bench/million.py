@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import block_head
-from steelyard.calibrate import Cells, bands_of, fit_bands
+from steelyard.calibrate import HeldOutCells, bands_of, fit_bands
 from steelyard.labels import Labels
 from steelyard.losses import BCE
 from steelyard.metrics.top import TopEvaluator
@@ -148,9 +148,11 @@ def _by_band(head: BlockHead, read: Any, world: World, x: Tensor, counts: Any) -
         truth = (x[row] * world.directions[label]).sum(1) + world.biases[label]
         y = (torch.rand(len(z), generator=torch.Generator().manual_seed(int(b))) < torch.sigmoid(truth).cpu()).double()
         weight = torch.full((len(z),), len(members) / 50_000)
-        parts.append((Cells(z.double().cpu(), y, label.cpu(), weight), torch.sigmoid(truth.double()).cpu(), members))
-    half = [Cells(*(part[::2] for part in cells)) for cells, _, _ in parts]
-    lines = fit_bands(Cells(*(torch.cat([cells[i] for cells in half]) for i in range(4))), counts)
+        parts.append(
+            (HeldOutCells(z.double().cpu(), y, label.cpu(), weight), torch.sigmoid(truth.double()).cpu(), members)
+        )
+    half = [HeldOutCells(*(part[::2] for part in cells)) for cells, _, _ in parts]
+    lines = fit_bands(HeldOutCells(*(torch.cat([cells[i] for cells in half]) for i in range(4))), counts)
     for cells, eta, members in parts:
         z, label, true = cells.log_odds[1::2], cells.labels[1::2], eta[1::2]
         row_of = {"positives": [int(np.min(counts[members])), int(np.max(counts[members]))], "labels": len(members)}

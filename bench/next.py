@@ -74,9 +74,9 @@ class Course:
 
     def chosen(self, known: Array, eta: Array, batch: int, by: Any, turn: int, spread: bool) -> Array:
         """Return the cells of the next batch; those that are known to nobody cannot be asked for."""
-        wanted = np.where(self.there, self.targets(known), 0)
+        targets = np.where(self.there, self.targets(known), 0)
         near = self.x if spread else None
-        cells = next_to_annotate(wanted, eta, batch, by=by, embeddings=near, seed=1000 * self.seed + turn)
+        cells = next_to_annotate(targets, eta, batch, by=by, embeddings=near, seed=1000 * self.seed + turn)
         out = np.zeros(known.shape, bool)
         out[cells.items, cells.labels] = True
         return out
@@ -87,10 +87,10 @@ def summary(entries: dict[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for name in SETS:
         by_seed = {m: {k.split()[2]: v for k, v in entries.items() if k.startswith(f"{name} {m} ")} for m in METHODS}
-        seeds = sorted(set.intersection(*(set(found) for found in by_seed.values())))
+        seeds = sorted(set.intersection(*(set(areas) for areas in by_seed.values())))
         if len(seeds) < 2:
             continue
-        areas = {m: np.array([area(found[s]) for s in seeds]) for m, found in by_seed.items()}
+        areas = {m: np.array([area(curves[s]) for s in seeds]) for m, curves in by_seed.items()}
         row: dict[str, Any] = {"seeds": len(seeds)}
         for m in METHODS:
             gain = areas[m] - areas["random"]
@@ -119,19 +119,19 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=(0, 1, 2, 3, 4))
     parser.add_argument("--spread", action="store_true", help="spread cells over the features (not in the study)")
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    document: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    args = parser.parse_args()
+    document: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
     entries = document.setdefault("entries", {})
-    for name in asked.sets:
-        for seed in asked.seeds:
+    for name in args.sets:
+        for seed in args.seeds:
             missing = [m for m in METHODS if f"{name} {m} {seed}" not in entries]
-            course = Course(name, asked.data, seed) if missing else None
+            course = Course(name, args.data, seed) if missing else None
             for method in missing:
                 assert course is not None
-                entries[f"{name} {method} {seed}"] = course.run(method, asked.spread)
+                entries[f"{name} {method} {seed}"] = course.run(method, args.spread)
                 print(name, method, seed, round(area(entries[f"{name} {method} {seed}"]), 2), flush=True)
                 document |= summary(entries) | {"commit": commit()}
-                asked.out.write_text(json.dumps(document, indent=1) + "\n")
+                args.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from run_data import items, write_table
 from steelyard.annotation import near, noise
 from steelyard.annotation.audit import audit_labels
 from steelyard.annotation.confusion import Confusion
-from steelyard.annotation.queue import Ranked, as_text, best, write_queue
+from steelyard.annotation.queue import Ranked, as_text, best, score_text, write_queue
 from steelyard.annotation.sources import read_scores
 from steelyard.data.review import QUEUE_COLUMNS, read_queue
 from steelyard.metrics import average_precision
@@ -38,7 +38,7 @@ def simulated(n: int = 4000, share: float = 0.1, seed: int = 0) -> tuple[np.ndar
 
 
 @pytest.fixture(scope="module")
-def found() -> tuple[np.ndarray, np.ndarray, Any]:
+def audited() -> tuple[np.ndarray, np.ndarray, Any]:
     true, given, p = simulated()
     return true, given, audit_labels(given, p)
 
@@ -90,8 +90,8 @@ def test_planted_noise_is_estimated(share: float) -> None:
     assert total == pytest.approx((given != true).sum(), rel=0.2)
 
 
-def test_intervals_cover_what_was_planted(found: Any) -> None:
-    true, given, result = found
+def test_intervals_cover_what_was_planted(audited: Any) -> None:
+    true, given, result = audited
     for c, row in enumerate(result.labels):
         for interval, value in ((row.wrong_positives, 1), (row.wrong_negatives, 0)):
             planted = ((given[:, c] == value) & (true[:, c] != value)).sum()
@@ -99,8 +99,8 @@ def test_intervals_cover_what_was_planted(found: Any) -> None:
             assert interval.low - 10 <= planted <= interval.high + 10
 
 
-def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confidence(found: Any) -> None:
-    true, given, result = found
+def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confidence(audited: Any) -> None:
+    true, given, result = audited
     wrong, p = result.wrong_probability(), simulated()[2]
     bad = given != true
     for low, high in ((0.0, 0.02), (0.02, 0.1), (0.1, 0.4), (0.4, 1.01)):
@@ -111,8 +111,8 @@ def test_probabilities_of_being_wrong_are_calibrated_and_rank_better_than_confid
     assert ours > plain
 
 
-def test_the_lists_are_the_best_cells_of_the_whole_table(found: Any) -> None:
-    _, given, result = found
+def test_the_lists_are_the_best_cells_of_the_whole_table(audited: Any) -> None:
+    _, given, result = audited
     whole = result.wrong_probability()
     shown = result.wrong.first(500)
     assert np.allclose(shown.score, np.sort(whole.ravel())[::-1][:500], atol=1e-6)
@@ -136,8 +136,8 @@ def test_unknown_cells_are_apart_and_change_nothing_else() -> None:
     assert np.allclose([row.probably_present for row in first.labels], expected, rtol=0.02)
 
 
-def test_order_of_items_and_labels_does_not_matter(found: Any) -> None:
-    _, given, result = found
+def test_order_of_items_and_labels_does_not_matter(audited: Any) -> None:
+    _, given, result = audited
     p = simulated()[2]
     rows, columns = np.random.default_rng(5).permutation(len(p)), np.array([2, 0, 3, 1])
     other = audit_labels(given[rows][:, columns], p[rows][:, columns], resamples=2)
@@ -199,11 +199,11 @@ def test_near_duplicates_with_contradicting_labels_are_found(most: int, monkeypa
     x[1], x[3], x[5] = x[0], x[2] + 0.01, x[4]
     y = np.zeros((400, 3), np.int8)
     y[0, 2], y[2, 1], y[4], y[5] = 1, 1, (1, -1, 0), (1, 1, 0)
-    found = near.contradictions(sy.Labels(y), x)
-    assert {(c.first, c.second, c.label) for c in found} == {(0, 1, 2), (2, 3, 1)}
+    pairs = near.contradictions(sy.Labels(y), x)
+    assert {(c.first, c.second, c.label) for c in pairs} == {(0, 1, 2), (2, 3, 1)}
     scaled = (x - x.mean(0)) / x.std(0)
     typical = np.sqrt(2 * np.square(scaled).sum(1).mean())
-    assert found[-1].distance == pytest.approx(np.linalg.norm(scaled[2] - scaled[3]) / typical, rel=1e-3)
+    assert pairs[-1].distance == pytest.approx(np.linalg.norm(scaled[2] - scaled[3]) / typical, rel=1e-3)
 
 
 def test_the_best_of_several_lists() -> None:
@@ -218,6 +218,11 @@ def test_the_best_of_several_lists() -> None:
 @pytest.mark.parametrize(("p", "text"), [(0.999, ">0.99"), (0.001, "<0.01"), (0.5, "0.50"), (0.994, "0.99")])
 def test_what_is_not_certain_is_not_said_to_be(p: float, text: str) -> None:
     assert as_text(p) == text
+
+
+@pytest.mark.parametrize(("score", "text"), [(0.9999, ">0.999"), (1.0, ">0.999"), (0.99, "0.99"), (1.25, "1.25")])
+def test_a_score_is_no_certainty(score: float, text: str) -> None:
+    assert score_text(score) == text
 
 
 def test_a_queue_is_read_back_as_it_was(tmp_path: Path) -> None:
@@ -244,8 +249,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_audit_of_data_and_of_a_run(place: Path) -> None:
-    said = done("audit", place / "items.csv", "--out", place / "wrong.csv")
-    assert "logistic regression" in said.out
+    answer = done("audit", place / "items.csv", "--out", place / "wrong.csv")
+    assert "logistic regression" in answer.out
     with (place / "wrong.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == QUEUE_COLUMNS
@@ -277,6 +282,53 @@ def test_scores_of_any_model(place: Path, ending: str) -> None:
     assert "scores" in done("audit", place / "items.csv", "--scores", file).out
 
 
+def test_scores_saved_by_a_spreadsheet_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("\ufeffid,a,b\nx,0.5,1\n\n", encoding="utf-8")
+    assert read_scores(str(file), sy.Labels(np.array([[1, 0]]), names=["b", "a"], ids=["x"])).tolist() == [[1, 0.5]]
+
+
+def test_large_logits_are_certain_without_a_warning(tmp_path: Path) -> None:
+    np.savez(tmp_path / "z.npz", logits=np.array([[-2000.0, 2000.0]]))
+    assert read_scores(str(tmp_path / "z.npz"), sy.Labels(np.array([[0, 1]]))).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("id,a,b\nx,0.5,1.7\n", "scores.csv has probability 1.7 for item 'x', label 'b': it must lie between 0 and 1"),
+        ("id,a,b\nx,0.5,nan\n", "scores.csv has probability nan for item 'x', label 'b'"),
+        ("id,a,b\nx,0.5,1\nx,0.1,1\n", "scores.csv lists item 'x' twice: keep one"),
+        ("id,a,b,probability:a\nx,0.5,1,0\n", "scores.csv lists label 'a' twice: keep one"),
+        ("id,a,b\nx,0.5,?\n", "scores.csv line 2"),
+        (b"id,a,b\n\xe9,0.5,1\n", "scores.csv is not UTF-8: save it as UTF-8"),
+        (b'id,a,b\n"x,0.5,1\n', "scores.csv is not CSV"),
+    ],
+)
+def test_a_bad_file_of_scores_is_one_sentence(content: str | bytes, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        read_scores(str(file), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"probabilities": np.array([[0.5, {}]], object)}, "scores.npz cannot be read"),
+        ({"probabilities": np.array([["a", "b"]])}, "scores.npz cannot be read"),
+        ({"p": np.ones((1, 2))}, "neither probabilities nor logits"),
+        ({"probabilities": np.ones((1, 2)), "ids": np.array(["x", "x"])}, "shape (1, 2)"),
+    ],
+)
+def test_bad_arrays_of_scores_are_one_sentence(arrays: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "scores.npz", **arrays)
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        read_scores(str(tmp_path / "scores.npz"), sy.Labels(np.array([[1, 0]]), names=["a", "b"], ids=["x"]))
+    assert sentence in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -291,5 +343,5 @@ def test_mistakes_are_one_sentence(
     place: Path, arguments: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
-    said = typed("audit", *arguments)
-    assert sentence in said.line
+    answer = typed("audit", *arguments)
+    assert sentence in answer.line

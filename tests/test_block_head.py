@@ -147,7 +147,8 @@ def test_stochastic_rounding_takes_small_steps_on_average() -> None:
         weight = torch.ones(64, 32, dtype=torch.bfloat16)
         for step in range(100):
             numbers = (-1.0, 1.0, 0.0, 0.0, 0.0, 1e-8, 1.0, 1.0)
-            plain_update_(weight, gradient, [None] * 4, 0, step * 977, numbers, "sgd", stochastic)
+            bits = noise(weight.shape, 0, step * 977, weight.device)
+            plain_update_(weight, gradient, [None] * 4, bits, numbers, "sgd", stochastic)
         moved = (weight.double() - 1).mean().item()
         assert moved == pytest.approx(mean, rel=0.1)
 

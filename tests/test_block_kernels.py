@@ -14,7 +14,7 @@ from steelyard.balance import PickedLabels
 from steelyard.kernels import block_launch, choice, fused
 from steelyard.losses import BCE
 from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
-from steelyard.models.block.steps import Kind, plain_update_
+from steelyard.models.block.steps import Kind, noise, plain_update_
 from steelyard.objective import Objective
 from test_block_annotation import N, objective_of
 from test_block_annotation import head_of as annotated_head
@@ -120,7 +120,7 @@ def test_steps_are_those_of_plain_torch(kind: Kind, state: Any, dtype: torch.dty
     for step in range(3):
         gradient = torch.randn(L, F, generator=g)
         (w1, s1), (w2, s2) = pairs
-        plain_update_(w1, gradient, s1, 7, 99 + step, numbers, kind, True)
+        plain_update_(w1, gradient, s1, noise(w1.shape, 7, 99 + step, w1.device), numbers, kind, True)
         block_launch.update_(w2, gradient, s2, 7, 99 + step, numbers, ["sgd", "momentum", "adam"].index(kind), True)
         last = 2.0**-7 if torch.bfloat16 in (dtype, *(s.dtype for s in s1 if s is not None)) else 1e-5
         if state == "int8" and kind != "sgd":

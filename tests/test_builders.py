@@ -442,7 +442,7 @@ def test_a_digit_is_never_paired_with_itself() -> None:
         (lambda: exponential_counts(50, 2.0, 10), "n_classes is 2.0: give a whole number"),
         (lambda: pareto_counts(10.5, 3), "n_max is 10.5: give a whole number"),
         (lambda: exponential_counts(50, 10, 0.5), "rho 0.5"),
-        (lambda: exponential_long_tail([0, 1, 1], 2, 2.0), "class 0 has 1 items, but the long tail wants 2"),
+        (lambda: exponential_long_tail([0, 1, 1], 2, 2.0), "class 0 has 1 items, but the long tail needs 2"),
         (lambda: exponential_long_tail([0.5], 1, 1), "dtype float64"),
         (lambda: pareto_counts(0, 3), "n_max is 0"),
         (lambda: pareto_long_tail(Labels([[1]]), 1, alpha=0), "alpha 0"),

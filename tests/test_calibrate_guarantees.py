@@ -69,12 +69,12 @@ def test_thresholds_are_those_of_the_reference(promise: Promise, seed: int) -> N
     p = np.round(p, 2) if seed % 2 else p  # ties
     y = np.where(g.random(p.shape) < 0.2, -1, g.random(p.shape) < p)
     y[:, 3] = np.where(np.arange(120) < 8, y[:, 3], -1)
-    found = guaranteed_thresholds(p, y, promise)
+    result = guaranteed_thresholds(p, y, promise)
     for c in range(4):
-        wanted = reference(p[:, c].tolist(), y[:, c].tolist(), promise, 4)
-        assert bool(found.promised[c]) == (wanted is not None) == (found.why[c] == "")
-        assert found.thresholds[c] == pytest.approx(
-            {"recall": 0.0, "precision": math.inf}[promise.goal] if wanted is None else wanted, rel=1e-12
+        expected = reference(p[:, c].tolist(), y[:, c].tolist(), promise, 4)
+        assert bool(result.promised[c]) == (expected is not None) == (result.why[c] == "")
+        assert result.thresholds[c] == pytest.approx(
+            {"recall": 0.0, "precision": math.inf}[promise.goal] if expected is None else expected, rel=1e-12
         )
 
 
@@ -102,8 +102,8 @@ def samples(n: int, power: float, unknown: float, seed: int) -> tuple[np.ndarray
 @pytest.mark.parametrize(("level", "power"), [(0.9, 1.0), (0.8, 3.0), (0.95, 0.5)])
 def test_the_expected_risk_is_kept(level: float, power: float, unknown: float) -> None:
     p, y = samples(150, power, unknown, 1)
-    found = guaranteed_thresholds(p, y, Promise("expected", "recall", level))
-    risks = misses(found.thresholds, power + 1)  # positives: density ∝ p^power
+    result = guaranteed_thresholds(p, y, Promise("expected", "recall", level))
+    risks = misses(result.thresholds, power + 1)  # positives: density ∝ p^power
     assert risks.mean() <= 1 - level + 3 * risks.std() / SAMPLES**0.5
     n = (y == 1).sum(0)
     ideal = np.floor((1 - level) * (n + 1) + 1e-9) / (n + 1)  # of continuous scores the risk is this, not only less
@@ -116,13 +116,13 @@ def test_the_expected_risk_is_kept(level: float, power: float, unknown: float) -
 def test_the_confidence_is_kept(goal: Any, power: float, confidence: float, unknown: float) -> None:
     level = 0.7 if goal == "precision" else 0.85
     p, y = samples(400, power, unknown, 2)
-    found = guaranteed_thresholds(p, y, Promise("probability", goal, level, confidence))
-    risks = misses(found.thresholds, power + 1) if goal == "recall" else false_share(found.thresholds, power)
+    result = guaranteed_thresholds(p, y, Promise("probability", goal, level, confidence))
+    risks = misses(result.thresholds, power + 1) if goal == "recall" else false_share(result.thresholds, power)
     delta = 1 - confidence
     violated = float((risks > 1 - level + 1e-12).mean())
     assert violated <= delta + 3 * (delta * (1 - delta) / SAMPLES) ** 0.5
     if unknown == 0 or power < 3:
-        assert found.promised.mean() > 0.5  # it is not kept by deciding nothing
+        assert result.promised.mean() > 0.5  # it is not kept by deciding nothing
     if goal == "recall":
         assert violated > delta / 4  # nor by a margin that nobody asked for
 
@@ -138,8 +138,8 @@ def test_recall_rests_on_positives_alone(guarantee: Any) -> None:
         assert risks.mean() <= 0.1 + 3 * risks.std() / SAMPLES**0.5
     else:
         assert (risks > 0.1).mean() <= 0.1 + 3 * (0.09 / SAMPLES) ** 0.5
-        found = guaranteed_thresholds(p, y, Promise("probability", "precision", 0.8))
-        assert (false_share(found.thresholds, 1.0) > 0.2).mean() > 0.5  # why the sentence names its assumption
+        result = guaranteed_thresholds(p, y, Promise("probability", "precision", 0.8))
+        assert (false_share(result.thresholds, 1.0) > 0.2).mean() > 0.5  # why the sentence names its assumption
 
 
 def test_confidence_of_all_labels_at_once_is_kept() -> None:
@@ -168,12 +168,12 @@ def test_too_few_items_make_no_promise() -> None:
     y[:8, 0], y[:9, 1], y[:, 2] = 1, 1, -1
     y[:30, 3] = 1
     p = np.random.default_rng(0).random(y.shape)
-    found = guaranteed_thresholds(p, y, Promise("expected", "recall", 0.9))
-    assert found.promised.tolist() == [False, True, False, True]
-    assert found.why[0] == "8 known positives, at least 9 needed"
-    assert found.why[2] == "none of its positives is known"
-    assert found.thresholds[[0, 2]].tolist() == [0, 0]
-    assert found.counted.tolist() == [8, 9, 0, 30]
+    result = guaranteed_thresholds(p, y, Promise("expected", "recall", 0.9))
+    assert result.promised.tolist() == [False, True, False, True]
+    assert result.why[0] == "8 known positives, at least 9 needed"
+    assert result.why[2] == "none of its positives is known"
+    assert result.thresholds[[0, 2]].tolist() == [0, 0]
+    assert result.counted.tolist() == [8, 9, 0, 30]
     with pytest.warns(NoPromiseWarning, match="2 of 4 labels .first label 0, 8 known positives.* always decided"):
         cal.thresholds(p, y, "recall", risk=0.1, guarantee="expected")
     strict = guaranteed_thresholds(p, y, Promise("probability", "recall", 0.9, 0.95))
@@ -184,10 +184,10 @@ def test_too_few_items_make_no_promise() -> None:
 def test_precision_needs_known_negatives() -> None:
     y = np.ones((60, 2), np.int8)
     y[:, 1] = np.arange(60) % 2
-    found = guaranteed_thresholds(np.tile(0.05 + 0.9 * y[:, 1:], 2), y, Promise("probability", "precision", 0.8))
-    assert found.why == ("none of its negatives is known", "")
-    assert found.thresholds[0] == math.inf
-    assert 0.05 < found.thresholds[1] <= 0.95
+    result = guaranteed_thresholds(np.tile(0.05 + 0.9 * y[:, 1:], 2), y, Promise("probability", "precision", 0.8))
+    assert result.why == ("none of its negatives is known", "")
+    assert result.thresholds[0] == math.inf
+    assert 0.05 < result.thresholds[1] <= 0.95
     with pytest.raises(ValueError, match="no negative of any label is known, so no precision can be promised"):
         guaranteed_thresholds(np.full((60, 1), 0.5), y[:, :1], Promise("probability", "precision", 0.8))
     with pytest.raises(ValueError, match="no positive of any label is known, so no recall"):

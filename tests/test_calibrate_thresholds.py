@@ -252,8 +252,8 @@ SOME = np.array([[0, 1], [0, 0], [-1, 1], [-1, 0]])
         (P[:0], None, {}, "no row"),
         (P + 2.5, T, {}, r"probabilities\[0, 0\] is 3"),
         (P * np.nan, None, {}, r"probabilities\[0, 0\] is nan"),
-        (P * np.nan, -T, {}, "of which no"),
-        (np.where(SOME == -1, np.nan, P), SOME, {}, "label 0, of which no positive is known"),
+        (P * np.nan, -T, {}, "which has no"),
+        (np.where(SOME == -1, np.nan, P), SOME, {}, "label 0, which has no known positive"),
     ],
 )
 def test_mistakes_are_one_sentence(

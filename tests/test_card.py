@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import steelyard as sy
+from steelyard.config.recipes import RECIPES
 from steelyard.report.card import model_card
 from typed import done
 
@@ -45,6 +47,7 @@ def test_numbers_of_the_card_are_those_of_the_folder(run: Path) -> None:
     scores = rows_of(card, "Scores on test items")
     low, high = facts["intervals"]["mAP"]["label"]
     assert low < metrics["mAP"]["label"] < high
+    assert f"- `plm`: {RECIPES['plm'].what}" in card
     frequency = metrics["baselines"]["label frequency"]["map"]
     assert scores["mAP, %"][:3] == [
         f"{100 * metrics['mAP']['label']:.1f}", f"{100 * low:.1f} to {100 * high:.1f}", f"{100 * frequency:.1f}"
@@ -52,7 +55,9 @@ def test_numbers_of_the_card_are_those_of_the_folder(run: Path) -> None:
     assert scores["F1, mean over labels, %"][0] == f"{100 * metrics['macro']['f1']:.1f}"
     calibration = rows_of(card, "Calibration")
     assert calibration["this run"][0] == f"{100 * metrics['calibration']['pooled']['width']['ace']:.1f}"
-    assert calibration["σ(z)"][0] == f"{100 * metrics['plain_sigmoid']['calibration']['pooled']['ace']:.1f}"
+    assert (
+        calibration["plain sigmoid σ(z)"][0] == f"{100 * metrics['plain_sigmoid']['calibration']['pooled']['ace']:.1f}"
+    )
     thresholds = rows_of(card, "Thresholds")
     for row in metrics["thresholds"]["labels"]:
         shown = "never" if row["never"] else f"{row['threshold']:.3f}".removeprefix("0")
@@ -83,6 +88,11 @@ def test_a_card_needs_no_metrics_and_escapes_names() -> None:
     assert card.startswith("# Model card: a\\|b \\*c\\*\n")
     assert "## Scores" not in card
     assert "settings of config.toml" in card
+
+
+def test_a_card_uses_no_private_words(run: Path) -> None:
+    words = set(re.findall(r"[a-z]+", (run / "card.md").read_text().lower()))
+    assert words & {"reading", "cells", "cell", "holes", "said", "judged", "positives"} == set()
 
 
 @pytest.mark.usefixtures("pages")

@@ -13,6 +13,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.data.opening import open_data
+from steelyard.data.tables.columns import is_category, is_numeric
 from typed import done, typed
 
 COLOURS = ("red", "green", "blue")
@@ -97,3 +98,43 @@ def test_too_many_categories_and_long_form_are_refused(tmp_path: Path) -> None:
     long = write(tmp_path / "l.csv", {"id": ["a", "a"], "label": ["x", "y"], "kind": ["u", "u"]})
     with pytest.raises(ValueError, match="long form an item has several rows"):
         open_data(long, form="long", categories=["kind"])
+
+
+CELLS = (
+    "1",
+    "+1",
+    "-1.",
+    ".5",
+    "1e5",
+    "1E+5",
+    "1e999",
+    "inf",
+    "-Infinity",
+    "NaN",
+    " 2 ",
+    "1_000",
+    "1e",
+    "0x1",
+    "١",
+    "one",
+)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_is_a_number_where_arrow_reads_it_as_one(cell: str) -> None:
+    column = pa.array([cell, cell])
+    try:
+        column.cast(pa.float64())
+        read = True
+    except pa.ArrowInvalid:
+        read = cell.strip() != cell
+    assert is_numeric(column) is read
+    assert is_category(column) is not read
+    assert not is_numeric(pa.array([cell, None]))
+
+
+def test_cells_that_only_python_reads_as_numbers_are_categories(tmp_path: Path) -> None:
+    lines = ["id,size,warm", *(f"p{i},{i % 3 + 1}_000,{i % 2}" for i in range(6))]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    opened = open_data(tmp_path / "a.csv", features=["size"])
+    assert opened.settings["categories"] == ("size",)

@@ -352,7 +352,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("trian",), "No such command 'trian'"),
         (("train", "--dta", "x"), "No such option: --dta"),
         (("predict", "run"), "(see steelyard predict --help)"),
-        (("train",), "data.path is not given"),
+        (("train",), "no data is given: name a table, file or folder with --data"),
         (("train", "nowhere.toml"), "nowhere.toml does not exist: give a TOML file"),
         (("train", "plm"), "did you mean --recipe plm?"),
         (("train", "items.csv"), "items.csv is data, not a TOML file of settings: write --data items.csv"),
@@ -360,16 +360,16 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "nowhere.csv"), "nowhere.csv does not exist"),
         (("train", "--data", "empty"), "empty is an empty folder"),
         (("train", "--data", "blank.csv"), "blank.csv"),
-        (("train", "--data", "names.csv"), "names.csv holds labels, but no inputs are found: name the folder"),
+        (("train", "--data", "names.csv"), "names.csv has labels, but no inputs: name the folder of its images, --im"),
         (("train", "--data", "nan.csv"), "nan.csv: line 9, column 'f2' holds no finite number"),
         (("train", "--data", "items.csv", "--out", "runs/wild", *WILD, *QUICK), "lower optimizer.lr"),
-        (("train", "--data", "items.csv", *QUICK, "--set", "optimizer.lr=1e38"), "optimizer.lr is 1e+38, with which"),
+        (("train", "--data", "items.csv", *QUICK, "--set", "optimizer.lr=1e38"), "optimizer.lr is 1e+38, so the"),
         (("predict", "run", "new.csv", "--top", "x"), "--top takes a whole number: give one (see steelyard predict"),
         (("calibrate", "run", "--target", "x"), "--target takes a number: give one (see steelyard calibrate --help)"),
         (("inspect", "items.csv", "--year", "x"), "--year takes a whole number: give one (see steelyard inspect"),
         (("inspect", "latin.csv"), "or give its encoding, e.g. --encoding latin-1"),
         (("train", "--data", "latin.csv", "--labels", "nowhere"), "or give its encoding, e.g. --encoding latin-1"),
-        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "name the label columns by --labels"),
+        (("train", "--data", "words.csv", "--labels", "cat", "--labels", "dog"), "label columns with --labels"),
         (("train", "--data", "items.csv", "--set", "train.epoch=3"), "did you mean train.epochs?"),
         (("train", "--data", "items.csv", "--set", "train.epochs=many"), "train.epochs is 'many'"),
         (("train", "--data", "items.csv", "--recipe", "pln"), "did you mean plm?"),
@@ -378,7 +378,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "one.csv"), "no label is present anywhere"),
         (("train", "--data", "twice.csv"), "both have the id 'item0'"),
         (("train", "--data", "odd photos ü"), "1 of 12 images are not in odd photos ü/images ('photo009.png')"),
-        (("train", "--data", "torn"), "photo005.png is no image that can be read"),
+        (("train", "--data", "torn"), "photo005.png cannot be decoded"),
         (("train", "torn.toml"), "torn.toml: line 1"),
         (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
         (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
@@ -394,7 +394,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("evaluate", "run", "--data", "nowhere"), "nowhere does not exist"),
         (("evaluate", "run", "--data", "photos"), "there is no column 'f0'"),
         (("calibrate", "run", "--kind", "plat"), "did you mean platt?"),
-        (("calibrate", "run", "--target", "2"), "evaluate.target is 2.0"),
+        (("calibrate", "run", "--target", "2"), "--target is 2.0"),
         (("calibrate", "run", "--target", "0.9"), "thresholds are for f1: add --thresholds precision or recall"),
         (("calibrate", "run", "--false-negative-cost", "2"), "thresholds are for f1: add --thresholds cost"),
         (("calibrate", "run", "--keep", "--kind", "platt"), "--keep keeps the calibrator: leave one of them out"),
@@ -402,7 +402,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("predict", "new.csv", "new.csv", "--runtime", "onnx", "--index", "i"), "give the folder of the run"),
         (("predict", "run", "nowhere.csv"), "nowhere.csv does not exist"),
         (("predict", "run", "photos/images"), "photos/images"),
-        (("predict", "run", "new.csv", "--batch-size", "0"), "batch_size is 0"),
+        (("predict", "run", "new.csv", "--batch-size", "0"), "--batch-size is 0"),
         (("predict", "run", "new.csv", "--device", "tpu"), "--device is 'tpu': give auto, cpu, cuda or cuda:N"),
         (("predict", "run", "nan.csv"), "finite numbers"),
     ],
@@ -607,10 +607,10 @@ def test_stopped_by_hand(straight: Any, tmp_path: Path, number: int, monkeypatch
         patched.setattr(learn, "_watch", shot(2, 2, number))
         said = typed(*asked, "--out", tmp_path / "run")
     assert said.code == 130
-    assert said.line == "steelyard: stopped in epoch 2; the same command goes on from there"
+    assert said.line == "steelyard: stopped in epoch 2; run the same command again to continue"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     said = typed(*asked, "--out", tmp_path / "run", "--set", "optimizer.lr=0.5")
-    assert "unfinished run with another optimizer.lr: give the same to go on, --overwrite" in said.line
+    assert "unfinished run with another optimizer.lr: give the same to resume, --overwrite" in said.line
     data = Path(str(asked[2])).read_bytes()
     try:
         Path(str(asked[2])).write_bytes(data.replace(b",0\r\n", b",1\r\n", 1))
@@ -720,7 +720,7 @@ def test_two_processes_of_which_one_fails(place: Path, tmp_path: Path) -> None:
     first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "lost"), fails=True)
     assert first.code == second.code == 2
     assert second.err == "steelyard: process 1 met a bad item\n"
-    noticed = r"steelyard: another process of this training is gone, which process 0 noticed: .*\n"
+    noticed = r"steelyard: another process of this training ended, as process 0 noticed: .*\n"
     assert re.fullmatch(noticed, first.err)
     done(*asked, "--out", tmp_path / "lost")  # and it goes on, by one process too
     assert RunFolder(tmp_path / "lost").is_finished

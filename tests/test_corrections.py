@@ -81,14 +81,14 @@ def test_a_damaged_queue_is_one_sentence(tmp_path: Path, text: str, message: str
 
 
 def test_the_last_answer_counts_and_undo_takes_one_back() -> None:
-    def said(*answers: str) -> dict[Any, str]:
+    def counting(*answers: str) -> dict[Any, str]:
         rows = [Answer("a", "dog", answer, "", "") for answer in answers]
         return {key: answer.answer for key, answer in settled(rows).items()}
 
-    assert said("y", "n") == {("a", "dog"): "n"}
-    assert said("y", "n", "undo") == {("a", "dog"): "y"}
-    assert said("y", "undo") == said("undo") == said() == {}
-    assert said("undo", "?") == {("a", "dog"): "?"}
+    assert counting("y", "n") == {("a", "dog"): "n"}
+    assert counting("y", "n", "undo") == {("a", "dog"): "y"}
+    assert counting("y", "undo") == counting("undo") == counting() == {}
+    assert counting("undo", "?") == {("a", "dog"): "?"}
 
 
 # ---- merging
@@ -104,24 +104,24 @@ def test_merging_is_that_of_a_dense_table(seed: int, fill: int, tmp_path_factory
         dense = np.where(g.random(dense.shape) < 0.3, 0.25, dense)  # soft
     names, ids = [f"l{c}" for c in range(width)], [f"i{r}" for r in range(n)]
     labels = Labels(dense, names, ids).grouped(np.arange(n) // 2)
-    said = [(int(g.integers(0, n + 1)), int(g.integers(width)), g.choice(["y", "n", "?"])) for _ in range(8)]
-    said.append((0, 0, "y"))
+    answers = [(int(g.integers(0, n + 1)), int(g.integers(width)), g.choice(["y", "n", "?"])) for _ in range(8)]
+    answers.append((0, 0, "y"))
     path = tmp_path_factory.mktemp("answers") / "a.csv"
-    write_answers(path, *((f"i{r}", f"l{c}", answer) for r, c, answer in said))
+    write_answers(path, *((f"i{r}", f"l{c}", answer) for r, c, answer in answers))
     merged, report = corrected(labels, path)
-    wanted = dense.astype(np.float64)
-    for r, c, answer in said:
+    expected = dense.astype(np.float64)
+    for r, c, answer in answers:
         if r < n:
-            wanted[r, c] = {"y": 1, "n": 0, "?": -1}[answer]
-    np.testing.assert_array_equal(merged.values, wanted)
+            expected[r, c] = {"y": 1, "n": 0, "?": -1}[answer]
+    np.testing.assert_array_equal(merged.values, expected)
     assert (merged.names, list(merged.ids), merged.fill) == (tuple(names), ids, labels.fill)
     assert np.array_equal(merged.item_groups, labels.item_groups)
-    assert report.changed == int((wanted != dense).sum())
+    assert report.changed == int((expected != dense).sum())
     for c, name in enumerate(names):
-        counts, changed = report.by_label.get(name), wanted[:, c] != dense[:, c]
-        assert (0 if counts is None else counts["present"]) == int((changed & (wanted[:, c] == 1)).sum())
-        assert (0 if counts is None else counts["unknown"]) == int((changed & (wanted[:, c] == -1)).sum())
-    assert report.elsewhere == len({(r, c) for r, c, _ in said if r == n})
+        counts, changed = report.by_label.get(name), expected[:, c] != dense[:, c]
+        assert (0 if counts is None else counts["present"]) == int((changed & (expected[:, c] == 1)).sum())
+        assert (0 if counts is None else counts["unknown"]) == int((changed & (expected[:, c] == -1)).sum())
+    assert report.elsewhere == len({(r, c) for r, c, _ in answers if r == n})
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_train_merges_answers_reports_them_and_refuses_others_when_it_goes_on(tm
     flipped = [(ids[i], NAMES[0], "n" if y[i, 0] == 1 else "y") for i in range(6)]
     path = write_answers(tmp_path / "answers.csv", *flipped, (ids[7], NAMES[1], "?"), ("gone", NAMES[1], "y"))
     out = tmp_path / "run"
-    said = done("train", "--data", data, "--out", out, "--corrections", path, *QUICK)
+    shown = done("train", "--data", data, "--out", out, "--corrections", path, *QUICK)
     n_up = int((y[:6, 0] != 1).sum())
-    assert f"Corrections of {path}: 7 labels of items changed, 0 confirmed." in said.out
-    assert f"  {NAMES[0]}: {n_up} present, {6 - n_up} absent" in said.out
-    assert f"  {NAMES[1]}: 1 unknown" in said.out
-    assert "1 answer is about an item that is not here" in said.out
+    assert f"Corrections of {path}: 7 labels of items changed, 0 confirmed." in shown.out
+    assert f"  {NAMES[0]}: {n_up} present, {6 - n_up} absent" in shown.out
+    assert f"  {NAMES[1]}: 1 unknown" in shown.out
+    assert "1 answer is about an item that is not here" in shown.out
     kept = json.loads((out / "run.json").read_text())["corrections"]
     assert kept[NAMES[1]]["unknown"] == 1
     config = run_config(out)
@@ -213,6 +213,13 @@ def test_tasks_go_out_and_annotations_come_back(tmp_path: Path) -> None:
     assert tasks[0]["data"]["image"] == "/data/?d=a b.jpg"
     assert tasks[0]["predictions"][0]["result"][0]["value"] == {"choices": ["absent"]}
     assert "predictions" not in tasks[1]
+    photos = write_queue(
+        tmp_path / "p.csv", {"id": "a", "label": "dog", "path": str(tmp_path / "photos" / "x" / "a.jpg")}
+    )
+    out = ("--out", tmp_path / "p.json", "--prefix", "https://example.org/")
+    done("label-studio", photos, *out, "--images", tmp_path / "photos")
+    assert json.loads((tmp_path / "p.json").read_text())[0]["data"]["image"] == "https://example.org/x/a.jpg"
+    assert "a.jpg is not in the folder" in typed("label-studio", photos, *out, "--images", tmp_path / "other").line
     assert tasks[1]["data"]["image"] == ""
     for name in ("$ask", "$why", "$image"):
         assert name in INTERFACE
@@ -254,6 +261,7 @@ def test_tasks_go_out_and_annotations_come_back(tmp_path: Path) -> None:
         ('{"a": 1}', "not a list of tasks"),
         ('[{"data": {}}]', "task 0 has no data or no annotations"),
         ('[{"data": {"id": 3}, "annotations": []}]', "names no id and label"),
+        ('[{"data": {"id": "a", "label": "b"}, "annotations": [{"result": 3}]}]', "holds no answers"),
         (
             '[{"data": {"id": "a", "label": "b"}, "annotations": [{"result": [{"from_name": "answer",'
             ' "type": "choices", "value": {"choices": ["maybe"]}}]}]}]',

@@ -12,12 +12,21 @@ from pathlib import Path
 
 import pytest
 
+import notebooks
 from steelyard.config.advice import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("results", "benchmarks"))
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+NOTEBOOKS = [
+    DOCS / "index.md",
+    DOCS / "tutorial.md",
+    *sorted((DOCS / "tutorials").glob("*.md")),
+    *sorted((DOCS / "start").glob("*.md")),
+]
+"""Pages that show what their code prints."""
+LONG = [page for page in NOTEBOOKS if page.parent.name == "tutorials" or "```console" in page.read_text()]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text() and page not in NOTEBOOKS]
 ROOMS = ("losses", "balance", "objective", "metrics", "calibrate", "data", "models", "training", "search", "annotation")
 
 
@@ -27,6 +36,41 @@ def test_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
     scope: dict[str, object] = {"__name__": "page"}
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S):
         exec(compile(code, page.name, "exec"), scope)
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in NOTEBOOKS], ids=str
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_page_shows_what_its_code_prints(page):
+    _, faults = notebooks.run_page(page)
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "equal"),
+    [
+        ("mAP 52.9 in 3.1 s\n", True),
+        ("mAP 53.4 in 99 s\n", True),
+        ("mAP 62.9 in 3.1 s\n", False),
+        ("F1 52.9 in 3.1 s\n", False),
+        ("mAP 52.9 in 3.1 s, twice\n", False),
+    ],
+)
+def test_printed_numbers_may_differ_a_little_and_words_not(printed, equal):
+    assert notebooks.same("mAP 52.9 in 3.1 s\n", printed) is equal
+
+
+def test_a_page_that_shows_something_else_is_noticed_and_written(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(6 * 7)\n```\n\n```text\n41 or so\n```\n\n```console\n$ echo a \\\n  b\n```\n")
+    assert notebooks.main([str(page)]) == 1
+    notebooks.main([str(page), "--write"])
+    assert (
+        page.read_text()
+        == "```python\nprint(6 * 7)\n```\n\n```text\n42\n```\n\n```console\n$ echo a \\\n  b\na b\n```\n"
+    )
+    assert notebooks.main([str(page)]) == 0
 
 
 def test_own_loss_is_under_40_lines_and_its_link_is_where_training_rests():
@@ -86,6 +130,24 @@ def run_script(monkeypatch, name, *words):
 def test_pictures_can_be_drawn_again(tmp_path, monkeypatch):
     run_script(monkeypatch, "pictures.py", "thresholds", "partial", "--out", tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
+
+
+def test_the_reference_shows_what_is_called_first_and_nothing_internal():
+    hooks = runpy.run_path(str(DOCS / "hooks.py"))
+    entries = {}
+    for room in ("labels", "losses", "balance", "objective", "metrics", "calibrate"):
+        for text in ("\n\n" + hooks["names"](room)).split("\n\n::: ")[1:]:
+            path, _, options = text.partition("\n")
+            entries[path] = [*re.findall(r"members: \[(.*)\]", options), *re.findall(r"\[`(\w+)`\]\(#(\S+)\)", options)]
+    assert entries["steelyard.losses.pair.PairLoss"][0] == "probability, log_odds, positive, negative, link"
+    assert [name for name, _ in entries["steelyard.losses.bce.BCE"]][:3] == ["forward", "probability", "log_odds"]
+    assert entries["steelyard.objective.objective.Objective"][0].startswith("forward, probability, log_odds, ")
+    for path, (shown, *links) in ((path, entry) for path, entry in entries.items() if entry):
+        names = shown.split(", ") if isinstance(shown, str) else []
+        assert not hooks["INTERNAL"] & {*names, *(f"{path.split('.')[-1]}.{name}" for name in names)}
+        for name, target in links:
+            owner = entries[target.removesuffix(f".{name}")]
+            assert name in owner[0].split(", "), f"{path} links to {target}, which is not shown"
 
 
 @pytest.mark.slow

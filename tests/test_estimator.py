@@ -134,6 +134,22 @@ def test_labels_in_every_form() -> None:
     assert np.array_equal(framed.predict_proba(x), dense.predict_proba(x))
 
 
+def test_nan_is_unknown_and_lists_name_their_labels() -> None:
+    """As for `sy.fit`, through the same function."""
+    x, y = items(unknown=0.2)
+    plain = SteelyardClassifier(**QUICK).fit(x, y)
+    with_nan = np.where(y < 0, np.nan, y)
+    for other in (with_nan, with_nan.astype(object), with_nan.tolist()):
+        made = SteelyardClassifier(**QUICK).fit(x, other)
+        assert np.array_equal(made.predict_proba(x), plain.predict_proba(x))
+        assert made.score(x, other) == plain.score(x, y)
+    lists = [[name for name, present in zip(("cat", "dog", "emu"), row, strict=True) if present > 0] for row in y]
+    listed, dense = SteelyardClassifier(**QUICK).fit(x, lists), SteelyardClassifier(**QUICK).fit(x, y > 0)
+    assert listed.classes_.tolist() == ["cat", "dog", "emu"]
+    assert np.array_equal(listed.predict_proba(x), dense.predict_proba(x))
+    assert listed.score(x, lists) == dense.score(x, y > 0)
+
+
 def test_a_data_frame() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     x, y = items()

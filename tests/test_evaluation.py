@@ -16,9 +16,9 @@ from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import folds_of
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
 from steelyard.data.inputs import inputs_of
@@ -117,7 +117,7 @@ def test_own_items_are_judged_by_a_fit_to_others_as_it_is() -> None:
     assert own["reading"]["out_of_fold"]
     assert own["notes"] == []
     flattered = evaluate(trained, data, SETTINGS)
-    assert "fitted to, which flatters them" in flattered["notes"][0]
+    assert "fitted to: scores are too good" in flattered["notes"][0]
     assert flattered["log_loss"] != own["log_loss"]
     x, y = outputs_of(trained, items(300, seed=9), 64, "cpu", 0)[:2]
     other = trained.reading.fit(x, y, "isotonic").with_thresholds(Aim("f1"), torch.sigmoid(x), y)
@@ -342,10 +342,10 @@ def test_prior_files(tmp_path: Path) -> None:
         "cat,0.5\ndgo,0.1\n": "row 2 names 'dgo'.*did you mean 'dog'",
         "cat,0.5\nzebra,0.1\n": "zebra.*correct or remove",
         "cat,0.5\ncat,0.4\n": "second time",
-        "cat,1.5\n": r"prior 1.5.*\[0, 1\]",
-        "cat,nan\n": r"\[0, 1\]",
+        "cat,1.5\n": r"prior 1.5.*a number from 0 to 1",
+        "cat,nan\n": "a number from 0 to 1",
         "cat,0.5\ndog,much\n": "row 2.*'much'",
-        "cat,0.5,1\n": "3 cells",
+        "cat,0.5,1\n": "3 columns",
         "label,prior\n": "no prior",
         "": "empty",
         'cat,"0.5\n': "not CSV",
@@ -360,8 +360,8 @@ def test_prior_files(tmp_path: Path) -> None:
         "{": "not JSON",
         '{"cat": 0.1, "cat": 0.2}': "second",
         '{"cat": true}': "True",
-        '{"cat": "a"}': r"\[0, 1\]",
-        '{"cat": {"dog": 1}}': r"\[0, 1\]",
+        '{"cat": "a"}': "a number from 0 to 1",
+        '{"cat": {"dog": 1}}': "a number from 0 to 1",
     }.items():
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(ValueError, match=said):
@@ -401,7 +401,7 @@ def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monke
     if case == "no matplotlib":
         monkeypatch.setattr("steelyard.run.run_report.has_matplotlib", lambda: False)
     settings = replace(SETTINGS, calibration="platt")
-    outdated = "The run was calibrated anew since this page was written"
+    outdated = "The run was recalibrated after this page was written"
     for _ in range(1 if case == "labels" else 2):  # the second time nothing is said twice
         if case == "no labels":
             there = replace(settings, deploy_prior="estimate")
@@ -483,7 +483,7 @@ def test_the_table_says_what_the_numbers_are() -> None:
     there = ArrayDataset(data.inputs[cats], data.labels.take(cats))
     settings = replace(SETTINGS, bootstrap=20, single_label="yes", deploy_prior="estimate")
     found = evaluate(trained, there, settings)
-    assert any("no prior is shifted" in note for note in evaluate(trained, data, settings)["notes"])
+    assert any("no prior changes" in note for note in evaluate(trained, data, settings)["notes"])
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     show(found, console, "Test items")
     text = console.export_text()

@@ -23,9 +23,9 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from small_run import LOSSES, NAMES, items, part, reading_of, saved_run, small_run
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.isotonic import Curve, interpolated
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.data.images import decode
 from steelyard.data.inputs import inputs_of
 from steelyard.export import graph as export_graph
@@ -300,7 +300,7 @@ def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> No
     shutil.copy(run / "model.onnx", alone)
     np.testing.assert_array_equal(load_onnx(alone)(x)[0], load_onnx(folder)(x)[0])
     fitted(part(), "temperature").save(folder / "calibration.json")
-    with pytest.raises(ValueError, match=f"calibrated anew since: write it again with steelyard export '{folder}'"):
+    with pytest.raises(ValueError, match=f"recalibrated since: export it again with steelyard export '{folder}'"):
         load_onnx(folder)
 
 
@@ -364,9 +364,9 @@ def test_what_is_no_file_of_ours(run: Path, tmp_path: Path) -> None:
     bare = saved_run(tmp_path / "my run", small_run()).path
     for file, written, message in (
         (tmp_path / "none.onnx", None, r"does not exist: give an .onnx file, or a run folder"),
-        (tmp_path / "damaged.onnx", content[:900], "no ONNX file, or a damaged one"),
+        (tmp_path / "damaged.onnx", content[:900], "not a valid ONNX file"),
         (tmp_path / "foreign.onnx", foreign.SerializeToString(), "was not written by steelyard export"),
-        (tmp_path / "lost.onnx", lost.SerializeToString(), r"metadata of .* is damaged"),
+        (tmp_path / "lost.onnx", lost.SerializeToString(), r"metadata of .* is corrupt"),
         (bare, None, re.escape(f"write it with steelyard export '{bare}'")),
     ):
         if written is not None:

@@ -26,7 +26,7 @@ from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.models import frozen_data
 from steelyard.models.feature_file import bytes_kept, prune
-from steelyard.models.frozen import Keeping, _fingerprint
+from steelyard.models.frozen import FeatureFolder, _fingerprint
 from steelyard.models.lite import Lite
 from steelyard.predict.feature_cache import feature_progress, keeping_of
 from steelyard.predict.prediction import predict
@@ -90,9 +90,9 @@ def test_the_folder_is_the_platforms_unless_a_variable_names_another(monkeypatch
 
 def test_a_setting_goes_before_the_variable_and_a_run_keeps_what_is_not_shared(cache: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert keeping_of("", run) == Keeping(cache, True)
-    assert keeping_of(str(tmp_path / "mine"), run) == Keeping(tmp_path / "mine" / "features", False)
-    assert keeping_of("off", run) == Keeping(run / "cache" / "features", False)
+    assert keeping_of("", run) == FeatureFolder(cache, True)
+    assert keeping_of(str(tmp_path / "mine"), run) == FeatureFolder(tmp_path / "mine" / "features", False)
+    assert keeping_of("off", run) == FeatureFolder(run / "cache" / "features", False)
     assert keeping_of("off", None) is None
 
 
@@ -100,13 +100,13 @@ def test_a_setting_goes_before_the_variable_and_a_run_keeps_what_is_not_shared(c
 def test_a_folder_that_cannot_be_written_to_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shut").mkdir(mode=0o500)
     monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path / "shut"))
-    assert keeping_of("", tmp_path / "run") == Keeping(tmp_path / "run" / "cache" / "features", False)
+    assert keeping_of("", tmp_path / "run") == FeatureFolder(tmp_path / "run" / "cache" / "features", False)
 
 
 def test_a_cache_in_a_place_that_is_a_file_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("STEELYARD_CACHE", str(tmp_path / "file"))
-    assert keeping_of("", tmp_path / "run") == Keeping(tmp_path / "run" / "cache" / "features", False)
+    assert keeping_of("", tmp_path / "run") == FeatureFolder(tmp_path / "run" / "cache" / "features", False)
 
 
 # ---- shared by runs and what follows them
@@ -155,7 +155,7 @@ def test_predictions_from_kept_features_are_those_of_the_images(
 def test_a_changed_image_other_boxes_size_and_device_are_computed(cache: Path, tmp_path: Path) -> None:
     paths = photographs(tmp_path / "images", 6)
     net = network(ImageDataset(paths, labels(6), size=12))
-    keeping, counted = Keeping(cache, True), Counted(net)
+    keeping, counted = FeatureFolder(cache, True), Counted(net)
     frozen_features(net, ImageDataset(paths, labels(6), size=12), keeping)
     assert counted.taken() == 6
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(paths[2])
@@ -175,14 +175,16 @@ def test_a_changed_image_other_boxes_size_and_device_are_computed(cache: Path, t
 def test_other_lists_of_the_same_images_copy_rows(cache: Path, tmp_path: Path) -> None:
     data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=12)
     net = network(data)
-    counted, keeping = Counted(net), Keeping(cache, True)
+    counted, keeping = Counted(net), FeatureFolder(cache, True)
     want = directly(net, data)
     counted.taken()
     for index, new in (([3, 4, 9, 11], 4), ([1, 4, 3, 2, 11, 0], 3), (np.arange(N)[::-1].copy(), 13), ([5, 6], 0)):
         rows = frozen_data(net, Subset(data, index), keeping, batch_size=3).inputs
         np.testing.assert_allclose(rows, want[index], rtol=1e-4, atol=1e-5)
         assert counted.taken() == new
-    frozen_data(net, Subset(data, [7, 8]), Keeping(cache, False))  # a folder of one's own does not depend on others
+    frozen_data(
+        net, Subset(data, [7, 8]), FeatureFolder(cache, False)
+    )  # a folder of one's own does not depend on others
     assert counted.taken() == 2
 
 
@@ -192,7 +194,7 @@ def test_an_image_that_could_not_be_read_is_not_lent(cache: Path, tmp_path: Path
     paths[1].write_bytes(b"bad")
     stamp = paths[1].stat()
     data = ImageDataset(paths, labels(6), size=12, on_bad_image="skip")
-    net, keeping = network(data), Keeping(cache, True)
+    net, keeping = network(data), FeatureFolder(cache, True)
     assert (frozen_data(net, data, keeping).labels.values[1] == -1).all()
     paths[1].write_bytes(good)
     os.utime(paths[1], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
@@ -206,7 +208,7 @@ def test_an_image_that_could_not_be_read_is_not_lent(cache: Path, tmp_path: Path
 def test_damaged_files_are_named_and_computed_again(cache: Path, tmp_path: Path) -> None:
     data = ImageDataset(photographs(tmp_path / "images", 6), labels(6), size=12)
     net, sentences = network(data), list[str]()
-    keeping = Keeping(cache, True, sentences.append)
+    keeping = FeatureFolder(cache, True, sentences.append)
     want = np.array(frozen_features(net, data, keeping))
     assert sentences == []
     flipped, cut = (
@@ -220,7 +222,7 @@ def test_damaged_files_are_named_and_computed_again(cache: Path, tmp_path: Path)
         np.testing.assert_array_equal(frozen_features(net, data, keeping), want)
         np.testing.assert_allclose(frozen_features(net, Subset(data, [4, 1]), keeping), want[[4, 1]], rtol=1e-5)
     assert len(sentences) == 4
-    assert all("is damaged" in sentence and "computed again" in sentence for sentence in sentences)
+    assert all("is corrupt" in sentence and "computed again" in sentence for sentence in sentences)
 
 
 def _computed(folder: Path, images: Path, index: list[int], results: Any) -> None:
@@ -228,7 +230,9 @@ def _computed(folder: Path, images: Path, index: list[int], results: Any) -> Non
     data = ImageDataset(sorted(images.iterdir()), labels(), size=12)
     net = network(data)
     counted = Counted(net)
-    frozen_features(net, Subset(data, index), Keeping(folder, True), batch_size=2, progress=lambda *_: time.sleep(0.02))
+    frozen_features(
+        net, Subset(data, index), FeatureFolder(folder, True), batch_size=2, progress=lambda *_: time.sleep(0.02)
+    )
     results.put(counted.taken())
 
 
@@ -249,7 +253,7 @@ def test_of_two_processes_that_ask_for_the_same_one_computes(cache: Path, tmp_pa
     data = ImageDataset(sorted((tmp_path / "images").iterdir()), labels(), size=12)
     net = network(data)
     np.testing.assert_allclose(
-        frozen_features(net, data, Keeping(cache, True)), directly(net, data), rtol=1e-4, atol=1e-5
+        frozen_features(net, data, FeatureFolder(cache, True)), directly(net, data), rtol=1e-4, atol=1e-5
     )
 
 
@@ -257,18 +261,18 @@ def test_the_longest_unused_go_first_when_there_is_too_much(cache: Path, tmp_pat
     data = ImageDataset(photographs(tmp_path / "images", N), labels(), size=12)
     net = network(data)
     for i, rows in enumerate(([0, 1], [2, 3], [4, 5])):
-        frozen_features(net, Subset(data, rows), Keeping(cache, True))
+        frozen_features(net, Subset(data, rows), FeatureFolder(cache, True))
         for file in cache.iterdir():
             if file.stat().st_mtime > time.time() - 1800:
                 os.utime(file, (time.time() - 9000 + 100 * i,) * 2)
     each = bytes_kept(cache) // 3
     assert each > 2 * 4 * net.n_features
     assert prune(cache, bytes_kept(cache)) == 0
-    frozen_features(net, Subset(data, [0, 1]), Keeping(cache, True))  # used: now the last to go
+    frozen_features(net, Subset(data, [0, 1]), FeatureFolder(cache, True))  # used: now the last to go
     assert prune(cache, 2 * each + 3) == pytest.approx(each, abs=3)  # checksums have more digits or fewer
     assert prune(cache, 0) == pytest.approx(each, abs=3)  # what was used within the hour stays
     counted = Counted(net)
-    frozen_features(net, Subset(data, [0, 1]), Keeping(cache, True))
+    frozen_features(net, Subset(data, [0, 1]), FeatureFolder(cache, True))
     assert counted.taken() == 0
     assert bytes_kept(cache) == pytest.approx(each, abs=3)
 

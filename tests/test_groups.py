@@ -1,6 +1,8 @@
 """Items that belong together, such as photographs of one patient, stay on one side of every split."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,11 @@ import torch
 import steelyard as sy
 from steelyard.balance.split import stratified_split
 from steelyard.calibrate.crossfit import folds_of
+from steelyard.cli import main
+from steelyard.config.sections import EvaluateSettings
 from steelyard.data.files import DataError
+from steelyard.folder.run_folder import RunFolder
+from steelyard.run.evaluation import judge
 
 
 def copies(n_groups: int = 40, size: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,3 +109,32 @@ def test_mistakes_about_groups_are_named(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("id,patient,labels\na,p,cat\na,q,dog\nb,q,dog\nc,q,cat\n")
     with pytest.raises(DataError, match="group"):
         sy.data.table(tmp_path / "l.csv", form="long", group="patient")
+
+
+def test_calibrators_keep_groups_together_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training, in `calibrate` and in `evaluate`: with nothing changed they give the same probabilities."""
+    written(tmp_path, "npz")
+    settings = {"train": {"budget": 1e8}, "evaluate": {"calibration": "platt"}}
+    run = sy.fit(tmp_path / "t.npz", out=tmp_path / "run", settings=settings, verbose=False)
+    before = run.metrics["validation"]
+    folder = RunFolder(tmp_path / "run")
+    folds, groups = folder.read_group_folds(), np.load(tmp_path / "t.npz")["groups"]
+    assert folds is not None
+    assert all(len(set(folds[groups == g])) == 1 for g in set(groups.tolist()))
+    monkeypatch.setattr(sys, "argv", ["steelyard", "calibrate", str(tmp_path / "run")])
+    main()
+    after = folder.read_metrics()["recalibration"]
+    assert after["log_loss"] == pytest.approx(before["log_loss"], rel=1e-6)
+    trained, (logits, targets) = folder.load(), folder.read_folds() or ()
+    plain = judge(trained, (torch.tensor(logits), torch.tensor(targets)), EvaluateSettings(), True)
+    eta = trained.reading.out_of_fold(torch.tensor(logits), torch.tensor(targets), folds)
+    np.testing.assert_array_equal(plain.probabilities.numpy(), eta.numpy())
+
+
+@pytest.mark.parametrize("recipe", ["auto", "bce", "role"])
+def test_groups_and_items_held_out(tmp_path: Path, recipe: str) -> None:
+    """The calibrator is fitted to the items held out, whose folds are their own."""
+    x, y, groups = copies(40, 3)
+    settings: dict[str, Any] = {"train": {"budget": 1e8 if recipe == "auto" else 0.0, "device": "cpu"}}
+    run = sy.fit((x, y), recipe, groups=groups, validation=0.3, out=tmp_path / "run", settings=settings, verbose=False)
+    assert 30 <= run.metrics["validation"]["items"] <= 42

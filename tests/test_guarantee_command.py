@@ -43,10 +43,10 @@ def test_a_promise_is_printed_and_kept_on_held_out_items(place: Path, tmp_path: 
     run = shutil.copytree(place / "held", tmp_path / "run")
     said = done("calibrate", run, *RECALL, "--guarantee", "probability", "--confidence", 0.8)
     text = " ".join(said.out.split())
-    assert "Thresholds that promise a recall of at least 80.0 % (on 100 items" in text
+    assert "Thresholds that guarantee a recall of at least 80.0 % (on 100 items" in text
     assert "Promised with a confidence of 80 %, for each label by itself: at least 80 % of the future items" in text
     assert "This assumes that future items are like these" in text
-    assert "No promise possible for owl: " in text
+    assert "No guarantee possible for owl: " in text
     assert "They are always decided." in text
     kept = RunFolder(run).read_metrics()["recalibration"]["promise"]
     assert [row["promised"] for row in kept["labels"]] == [True, True, False]
@@ -65,10 +65,10 @@ def test_kept_calibrators_promise_on_other_items_all_of_which_count(place: Path,
     run = shutil.copytree(place / "loop", tmp_path / "run")
     before = RunFolder(run).load().reading
     new = ("--data", place / "new.csv", "--keep", *RECALL, "--guarantee", "expected", "--json")
-    found = json.loads(done("calibrate", run, *new).out)
-    assert found["thresholds"]["items"] == 300
-    assert found["promise"]["guarantee"] == "expected"
-    assert "confidence" not in found["promise"]
+    printed = json.loads(done("calibrate", run, *new).out)
+    assert printed["thresholds"]["items"] == 300
+    assert printed["promise"]["guarantee"] == "expected"
+    assert "confidence" not in printed["promise"]
     after = RunFolder(run).load().reading
     assert after.how == before.how
     assert np.array_equal(after.counts, before.counts)
@@ -97,7 +97,7 @@ def test_kept_calibrators_promise_on_other_items_all_of_which_count(place: Path,
 )
 def test_what_cannot_be_promised_is_one_line(place: Path, args: tuple[object, ...], message: str) -> None:
     before = (place / str(args[0]) / "calibration.json").read_bytes()
-    said = typed("calibrate", place / str(args[0]), *args[1:])
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert message in said.err
+    shown = typed("calibrate", place / str(args[0]), *args[1:])
+    assert (shown.code, shown.err.count("\n")) == (2, 1)
+    assert message in shown.err
     assert (place / str(args[0]) / "calibration.json").read_bytes() == before

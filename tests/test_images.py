@@ -332,7 +332,7 @@ def test_skipped_images_are_told_in_a_sentence(photos: list[Path]) -> None:
     assert said.startswith(f"2 images could not be read and were left out: first {photos[3]} (is not {kinds}")
     assert skipped_sentence(part, skipped_at(part)) == (
         f"2 images could not be read and were left out: first {photos[7]} "
-        "(is no image that can be read: No such file or directory)"
+        "(cannot be decoded: No such file or directory)"
     )
     one = skipped_sentence(part, np.array([1]))
     assert one.startswith(f"1 image could not be read and was left out: {photos[7]} (")
@@ -367,7 +367,7 @@ def test_error_is_the_default(photos: list[Path]) -> None:
     data = ImageDataset(photos, labels_of(10), 6)
     assert data[0][0].any()
     for i in (3, 7):
-        with pytest.raises(BadImage, match=rf"{i}\.png .*: mend or remove it.*on_bad_image.*--skip-bad") as caught:
+        with pytest.raises(BadImage, match=rf"{i}\.png .*: fix or remove it.*on_bad_image.*--skip-bad") as caught:
             data[i]
         assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match=r"3\.png"):
@@ -542,7 +542,7 @@ def test_two_processes_fill_one_cache(photos: list[Path], tmp_path: Path, monkey
 
 def test_a_cache_that_cannot_be_written_says_so(photos: list[Path], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cache .*file cannot be made"):
+    with pytest.raises(DataError, match=r"cache .*file cannot be created"):
         ImageDataset(photos, labels_of(10), 8, cache=tmp_path / "file")
     data = ImageDataset(photos, labels_of(10), 8, cache=tmp_path / "cache")
     shutil.rmtree(tmp_path / "cache")

@@ -329,7 +329,8 @@ def test_mistakes_get_one_sentence(make: Callable[[], object], message: str) -> 
 
 def test_without_torchmetrics_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    monkeypatch.delitem(sys.modules, "steelyard.integrations.torchmetrics")
+    for name in ("torchmetrics", "torchmetrics_base"):
+        monkeypatch.delitem(sys.modules, f"steelyard.integrations.{name}")
     with pytest.raises(ImportError) as caught:
         importlib.import_module("steelyard.integrations.torchmetrics")
     assert str(caught.value) == (

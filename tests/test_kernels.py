@@ -98,7 +98,7 @@ def test_compiles_for_hopper(name: str) -> None:
         ("b_given", "weight", "shifts", "inverse", "drawn", "keep", "upstream", "divisor", "out"), "*fp32"
     )
     pointers |= dict(logits="*fp32", targets="*i8", counted="*u8", items="*i64", parts="*fp64", counter="*i32")
-    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", found="*i32", grad="*fp32", counts="*i32")
+    pointers |= dict(scores="*fp32", values="*fp32", slopes="*fp32", hits="*i32", grad="*fp32", counts="*i32")
     pointers |= dict(partial="*fp32", stats="*fp32")
     floats = ("negative", "unknown", "host_divisor", "alpha", "beta", "mu", "t_neg", "t_pos")
     others = {

@@ -193,7 +193,7 @@ def test_targets_are_counted_at_any_address(g: torch.Generator, monkeypatch: pyt
     monkeypatch.setattr(fused, "_COUNT_TILE", 64)
     for rows, labels in ((1, 16), (3, 65), (1, 31), (2, 129)):
         inverse = torch.rand(labels, generator=g)
-        balance = fused.Rebalanced(inverse, 0.1, 10.0, 0.2)
+        balance = fused.KernelRebalanced(inverse, 0.1, 10.0, 0.2)
         for offset in (0, 1, 16):
             for dtype in (torch.int8, torch.int32, torch.float32):
                 wide = targets_of(g, "unknown", 1, rows * labels + 16)[0].to(dtype)

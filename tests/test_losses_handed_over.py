@@ -21,15 +21,15 @@ COUNTS = torch.tensor([60, 25, 8, 40])
 
 def launched(
     logits: torch.Tensor,
-    given: torch.Tensor | fused.Cells,
-    pair: fused.Pair,
+    given: torch.Tensor | fused.KernelCells,
+    pair: fused.KernelPair,
     plain: Callable[[torch.Tensor], torch.Tensor],
     *,
     each: bool = False,
     divisor: torch.Tensor | float | None = None,
     weight: torch.Tensor | None = None,
-    rebalanced: fused.Rebalanced | None = None,
-    rule: fused.Rule = fused.IGNORED,
+    rebalanced: fused.KernelRebalanced | None = None,
+    rule: fused.KernelRule = fused.IGNORED,
     mask: fused.Mask | None = None,
 ) -> torch.Tensor:
     """`fused.value` as its description says, for BCE."""

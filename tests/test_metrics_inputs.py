@@ -24,7 +24,7 @@ def refused(words: str) -> AbstractContextManager[object]:
 
 @pytest.mark.parametrize(("check", "name"), [(scored, "scores"), (probable, "probabilities"), (decided, "decisions")])
 def test_an_array_is_called_by_its_name(check: Check, name: str) -> None:
-    with refused(f"{name} has shape (3,): give (N, L), one row an item, one column a label"):
+    with refused(f"{name} has shape (3,): give (N, L), one row per item, one column per label"):
         check(np.zeros(3), np.zeros(3))
     with refused(f"targets has shape (3, 2), but {name} has (2, 3): they must be equal"):
         check(np.zeros((2, 3)), np.zeros((3, 2)))

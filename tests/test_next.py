@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import steelyard as sy
 from run_data import items, write_table
 from steelyard.annotation import next_to_annotate
 from steelyard.annotation.next_cells import FLOOR, neighbourhoods
+from test_corrections import write_answers
 from typed import done, typed
 
 
@@ -111,6 +114,23 @@ def test_spreading_takes_cells_from_more_neighbourhoods() -> None:
     assert all(len(set(groups[centre == k])) <= 3 for k in range(20))
 
 
+def test_excluded_labels_are_not_asked_and_tell_nothing() -> None:
+    y, eta = table()
+    first = next_to_annotate(y, eta, 10)
+    exclude = np.zeros(y.shape, bool)
+    exclude[first.items[:5], first.labels[:5]] = True
+    other = next_to_annotate(y, eta, 1e6, exclude=exclude)
+    assert other.n == (y == -1).sum() - 5
+    assert not exclude[other.items, other.labels].any()
+    without = np.where(exclude, 0.0, eta)  # η(1 − η) of what is excluded is no information
+    assert other.score.tolist() == next_to_annotate(y, without, 1e6, exclude=exclude).score.tolist()
+    for by in ("uncertainty", "random"):
+        some = next_to_annotate(y, eta, 1e6, by=by, exclude=exclude)  # type: ignore[arg-type]
+        assert not exclude[some.items, some.labels].any()
+    with pytest.raises(ValueError, match="give a boolean array of shape"):
+        next_to_annotate(y, eta, 5, exclude=exclude[:3])
+
+
 def test_what_is_known_elsewhere_counts() -> None:
     y, eta = np.full((50, 2), -1, np.int8), np.full((50, 2), 0.2)
     cells = next_to_annotate(y, eta, 5, information=np.array([100.0, 1.0]))
@@ -143,13 +163,39 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path / "items.csv", *items(200, unknown=0.5))
     done("train", "--data", "items.csv", "--recipe", "bce", "--out", "run")
-    said = done("next", "run", "items.csv", "--budget", "25", "--out", "queue.csv", "--spread", "--quota", "12")
-    assert "25 of" in said.out
+    shown = done("next", "run", "items.csv", "--budget", "25", "--out", "queue.csv", "--spread", "--quota", "12")
+    assert "25 of" in shown.out
     with (tmp_path / "queue.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 25
     assert {(row["question"], row["given"]) for row in rows} == {("present?", "")}
     assert "known positive" in rows[0]["why"]
+    first, second = sorted({row["label"] for row in rows})[:2]
+    some = ("next", "run", "items.csv", "--budget", "25", "--json")
+    few = json.loads(done(*some, "--quota", f"{first}=3", "--quota", "6").out)
+    counts = Counter(row["label"] for row in few)
+    assert counts[first] == 3
+    assert set(counts.values()) == {3, 6}
+    dear = json.loads(done(*some, "--cell-cost", f"{first}=5", "--cell-cost", "2", "--quota", f"{second}=0").out)
+    assert 2 * len(dear) + 3 * sum(row["label"] == first for row in dear) in (24, 25)
+    assert second not in {row["label"] for row in dear}
     new = done("next", "run", "items.csv", "--budget", "5", "--unlabelled", "--json")
     assert new.out.count('"present?"') == 5
-    assert "choose one of gain" in typed("next", "run", "items.csv", "--budget", "5", "--by", "luck").line
+    answers = [(row["id"], row["label"], answer) for row, answer in zip(rows, "yn?" * 9, strict=False)]
+    write_answers(tmp_path / "answers.csv", *answers)
+    again = json.loads(
+        done("next", "run", "items.csv", "--budget", "1000", "--corrections", "answers.csv", "--json").out
+    )
+    before = json.loads(done("next", "run", "items.csv", "--budget", "1000", "--json").out)
+    asked = {(row["id"], row["label"]) for row in again}
+    assert asked == {(row["id"], row["label"]) for row in before} - {key[:2] for key in answers}
+    mistakes = {
+        ("--corrections", "nowhere.csv"): "nowhere.csv cannot be read",
+        ("--by", "luck"): "choose one of gain",
+        ("--quota", "2.5"): "--quota is '2.5': give a whole number, or LABEL=N",
+        ("--quota", f"{first}=x"): "give a whole number",
+        ("--quota", f"{first}x=3"): f"did you mean {first!r}?",
+        ("--cell-cost", "dear"): "--cell-cost is 'dear': give a number, or LABEL=N",
+    }
+    for more, sentence in mistakes.items():
+        assert sentence in typed(*some, *more).line

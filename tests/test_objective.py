@@ -26,7 +26,7 @@ from steelyard.balance import (
 )
 from steelyard.labels.targets import as_targets
 from steelyard.objective import Role
-from steelyard.objective.objective import RULES, Rule
+from steelyard.objective.objective import RULES, RuleName
 
 Z = np.array([[0.3, -1.0, 2.0, 0.5], [-2.0, 1.5, 0.1, -0.7], [1.0, 0.0, -3.0, 2.5]])
 Y = np.array([[1, 0, -1, -1], [-1, -1, 0, 1], [-1, -1, -1, -1]])
@@ -54,7 +54,7 @@ def total(objective: Objective, z: np.ndarray = Z, y: np.ndarray = Y, index: tor
     [("ignore", 1, 0, 4), ("negative", 1, 1, 12), ("weak_negative", 1, 1 / 3, 12), ("wan", 1 / 3, 1 / 3, 12)],
 )
 def test_rules_weigh_negatives_and_unknown_labels(
-    rule: Rule, negative: float, unknown: float, counted: int, loss: type[losses.SPA], reduction: losses.Reduction
+    rule: RuleName, negative: float, unknown: float, counted: int, loss: type[losses.SPA], reduction: losses.Reduction
 ) -> None:
     """Weak rules weigh by 1/(L−1). Soft labels are in part negatives."""
     pair = ref.bce() if loss is losses.BCE else ref.spa()
@@ -249,7 +249,7 @@ def test_a_weighted_loss_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
-def test_weights_of_both_signs_are_no_news_about_a_label(rule: Rule) -> None:
+def test_weights_of_both_signs_are_no_news_about_a_label(rule: RuleName) -> None:
     """A weight that a class's positives and negatives share leaves its log-odds alone, also of assumed negatives."""
     y = np.where(Y == 1, 1, -1)
     plain = Objective(losses.BCE(), rule)
@@ -288,7 +288,7 @@ def test_a_rule_as_the_kernels_know_it_is_the_rule(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["ignore", "negative", "weak_negative", "wan"])
-def test_masks_see_an_assumed_negative_as_a_negative(rule: Rule) -> None:
+def test_masks_see_an_assumed_negative_as_a_negative(rule: RuleName) -> None:
     """Positives are all kept here, known negatives not: which unknown labels are masked tells what they are."""
     masking = PartialLabelMasking(COUNTS, 100, initial=torch.full((4,), 4.0))
     assert (masking.keep_probabilities[1] < 0.9).all()

@@ -146,7 +146,7 @@ def test_missing_batches_are_told(tmp_path: Path):
 def test_several_data_sets_in_one_folder(tmp_path: Path):
     layouts.write_voc(tmp_path, {"train": 3})
     layouts.write_mnist(tmp_path)
-    with pytest.raises(ValueError, match=r"holds several data sets \(voc, mnist\): choose one by format"):
+    with pytest.raises(ValueError, match=r"holds several data sets \(voc, mnist\): choose one with format="):
         open_data(tmp_path)
     assert open_data(tmp_path, format="mnist").format == "mnist"
 
@@ -183,7 +183,7 @@ def test_minus_one_may_mean_absent(tmp_path: Path):
     values = np.array([[1, -1, -1, 0], [-1, 1, -1, -1]], np.int8)
     np.savez(tmp_path / "signs.npz", Y=values)
     doubted = open_data(tmp_path / "signs.npz")
-    assert "if -1 means absent, give minus_one 'negative'" in doubted.note
+    assert "if -1 means absent, give minus_one='negative'" in doubted.note
     assert doubted.data.labels.n_known.sum() == 3
     opened = open_data(tmp_path / "signs.npz", minus_one="negative")
     assert "give minus_one" not in opened.note
@@ -260,14 +260,14 @@ def two_files(root: Path) -> Path:
             "holds no data file .*none of the layouts",
         ),
         (lambda root: layouts.write(root / "a.json", "{}"), {}, "does not end as a data file does"),
-        (two_files, {}, r"holds 2 data files \(test.csv, train.csv\): give one of them, or a split"),
+        (two_files, {}, r"holds 2 data files \(test.csv, train.csv\): give one of them, or choose with split="),
         (two_files, {"split": "val"}, "no data file of the split 'val'"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"split": "train"}, "split is 'train', but"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"year": 2012}, "year is 2012, but"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"format": "voc"}, "is a file, but format"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"format": "cvs"}, "format is 'cvs': choose"),
         (lambda root: layouts.write(root / "a.csv", "id,labels\nx,a\n"), {"form": "tall"}, "form is 'tall': choose"),
-        (lambda root: layouts.write(root / "a.npz", "PK"), {}, "is no .npz file of plain arrays"),
+        (lambda root: layouts.write(root / "a.npz", "PK"), {}, "is not an .npz file of plain arrays"),
         (lambda root: root, {"format": "voc"}, "VOCdevkit/VOC2012 is not a folder"),
         (lambda root: root, {"format": "mnist", "year": 2012}, "year is 2012, but .* is read as mnist"),
         (lambda root: root, {"format": "mnist", "images": "x"}, "images is 'x', but .* is read as mnist"),

@@ -22,7 +22,7 @@ from PIL import Image
 
 from small_run import NAMES, items, part, small_run
 from steelyard.data.inputs import inputs_of, open_inputs
-from steelyard.data.streams import Batch, FeatureInputs, Inputs
+from steelyard.data.streams import FeatureInputs, InputBatch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
 from steelyard.models import Input, ModelSettings, build_model
@@ -51,10 +51,10 @@ class Some(Inputs):
     def __init__(self, x: np.ndarray) -> None:
         self.x = torch.from_numpy(x)
 
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
-        yield Batch(self.x[:2], ["a", 'b "1"\n,'], [("broken", "broken.jpg is cut off")])
-        yield Batch(self.x[:0], [], [("gone", "gone.jpg is missing")])
-        yield Batch(self.x[2:3], ["ü"], [])
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
+        yield InputBatch(self.x[:2], ["a", 'b "1"\n,'], [("broken", "broken.jpg is truncated")])
+        yield InputBatch(self.x[:0], [], [("gone", "gone.jpg is missing")])
+        yield InputBatch(self.x[2:3], ["ü"], [])
 
 
 def read_wide(path: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -103,7 +103,7 @@ def test_an_item_that_cannot_be_read_has_no_probabilities(tmp_path: Path, ending
     trained, x = run(), items(3).inputs
     out = tmp_path / f"p.{ending}"
     found = predict(trained, Some(x), out)
-    assert found.bad == (("broken", "broken.jpg is cut off"), ("gone", "gone.jpg is missing"))
+    assert found.bad == (("broken", "broken.jpg is truncated"), ("gone", "gone.jpg is missing"))
     assert found.n_items == 5
     ids, eta, said = read_wide(out)
     assert ids == ["a", 'b "1"\n,', "broken", "gone", "ü"]

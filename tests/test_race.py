@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,13 @@ from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
 from steelyard.models.members import Member, Members, MemberSpec
 from steelyard.models.transforms import make_transform
+from steelyard.report.race_table import outcome_sentence
 from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
 from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
 from steelyard.training.race import (
     BUDGET,
     RATE,
-    Evidence,
+    FinalistScores,
     chosen_members,
     run_race,
     winner,
@@ -245,6 +247,12 @@ def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Which models competed" in page
     assert "logistic regression" in page
+    gain = rows["this run"]["map"] - rows["label frequency"]["map"]
+    assert rows["label frequency"]["better_by"]["map"] == pytest.approx(gain, abs=1e-9)
+    ratio = rows["this run"]["log_loss"] / rows["logistic regression"]["log_loss"]
+    assert rows["logistic regression"]["better_by"]["log_loss_ratio"] == pytest.approx(ratio, rel=1e-9)
+    assert "is better by" in page
+    assert f'<td class="number">{round(100 * gain, 1):g}<' in page
     loaded = sy.Run.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.probability(x), run.probability(x))
     with np.load(tmp_path / "run" / "folds.npz") as folds:
@@ -270,8 +278,34 @@ def test_only_positives_are_said_to_be_annotated(capsys: pytest.CaptureFixture[s
     x, y = made(80, n_labels=2)
     y = np.where(y == 1, 1, sy.UNKNOWN)
     run = sy.fit((x, y), settings=SHORT, verbose=True)
-    assert "of being annotated" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of being annotated" in printed
+    assert "every item will be said to have it" not in printed  # unknown is taken as absent
+    assert "set objective.unknown" not in printed
     assert any("annotated" in note for note in run.metrics["validation"]["notes"])
+
+
+def test_what_did_not_converge_says_so() -> None:
+    row = {"candidate": "none, linear, bce", "weight": 1.0, "converged": True}
+    other = {"candidate": "none, hidden 256, bce", "weight": 0.5, "converged": False}
+    race = {"candidates": [row, other], "map": None, "log_loss": 0.3, "decided_by": "audit sample"}
+    assert outcome_sentence(race).endswith("Not converged: none, hidden 256, bce.")
+    assert outcome_sentence(race).startswith("Winner by the audit sample: the mean of 2")
+    assert "onverged" not in outcome_sentence({**race, "candidates": [row, {**other, "weight": 0.0}]})
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"budget": 1e9}, "--budget: only recipe auto has a race"),
+        ({"single": True}, "--single: only recipe auto"),
+        ({"learner": "race"}, "train.learner race: only recipe auto"),
+    ],
+)
+def test_a_named_recipe_refuses_what_only_a_race_has(train: dict[str, Any], message: str) -> None:
+    """A race would not train that recipe, and an option that changes nothing is a mistake."""
+    with pytest.raises(ValueError, match=message):
+        sy.fit(made(60, n_labels=2), "spa", settings={"train": train}, verbose=False)
 
 
 def test_settings_of_the_loop_ask_for_the_loop() -> None:
@@ -290,11 +324,11 @@ def test_labels_with_assumed_negatives_are_judged_by_rank() -> None:
     both = [flat, ranks]
 
     def chosen(assumed: list[bool]) -> int:
-        return winner(Evidence(both, [1.0, 1.0], y, torch.tensor(assumed)), [0, 0])
+        return winner(FinalistScores(both, [1.0, 1.0], y, torch.tensor(assumed)), [0, 0])
 
     assert macro_log_loss(flat[:, :1], y[:, :1]) < macro_log_loss(ranks[:, :1], y[:, :1])
     assert chosen([True, True]) == 0  # 0.67 and 1 against 1 and 0.3
-    evidence = Evidence([z[:, :1] for z in both], [1.0, 1.0], y[:, :1], torch.tensor([True]))
+    evidence = FinalistScores([z[:, :1] for z in both], [1.0, 1.0], y[:, :1], torch.tensor([True]))
     assert winner(evidence, [0, 0]) == 1
     assert winner(evidence._replace(assumed=torch.tensor([False])), [0, 0]) == 0
     assert chosen([True, False]) == 0  # a tie of mean ranks: the first
@@ -311,7 +345,7 @@ def test_rare_labels_have_a_say() -> None:
         apart = torch.where(frequency > 0.1, frequent, rare)
         return torch.logit(frequency) + apart * (y - frequency) + apart.sqrt() * noise
 
-    evidence = Evidence.of([knowing(2.0, 1.5), knowing(1.6, 3.0)], y, torch.zeros(20, dtype=torch.bool))
+    evidence = FinalistScores.of([knowing(2.0, 1.5), knowing(1.6, 3.0)], y, torch.zeros(20, dtype=torch.bool))
     losses, maps = ([score(z, y) for z in evidence.log_odds] for score in (macro_log_loss, mean_average_precision))
     assert losses[0] < losses[1] < 1.06 * losses[0]
     assert maps[1] > maps[0] + 0.05

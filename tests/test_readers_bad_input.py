@@ -287,7 +287,7 @@ FAULTS: dict[tuple[str, str], list[tuple[Callable[[Any], Any], str]]] = {
     ],
     ("trainable", "classes-trainable.txt"): [(put(1, value="/m/zzz"), r"class 2, '/m/zzz', is not described")],
     ("wider_attribute", WIDER_FILE): [
-        (put("images", 1, "file_name", value="train/../../x.jpg"), r"images\[1\]: .* is no path"),
+        (put("images", 1, "file_name", value="train/../../x.jpg"), r"images\[1\]: .* is not a path"),
         (lambda c: c["images"][0].pop("targets"), r"images\[0\]: 'targets' is missing"),
         (lambda c: c["images"].append(c["images"][0]), r"the person 'train/.*#0' is at 1 and"),
         (put("images", value=[]), r"has no person in train/"),
@@ -358,7 +358,7 @@ def test_idx_files(tmp_path: Path) -> None:
         (images, gzip.compress(right[:-1]), r"images.*gz: it has 3135 bytes of the 3136 that its header states"),
         (images, gzip.compress(right + b"x"), r"has more bytes than 3136"),
         (images, gzip.compress(digits), r"begins with 00000801, not with 00000803"),
-        (images, gzip.compress(right[:10]), r"cut off inside its header"),
+        (images, gzip.compress(right[:10]), r"truncated inside its header"),
         (
             images,
             gzip.compress(b"\x00\x00\x08\x03" + b"\xff" * 12 + right[16:]),

@@ -173,24 +173,24 @@ PLAIN = HEADER.replace("@attribute s {a,b}\n", "")
         (PLAIN + "@data\n1,3,0\n1,2,0\n", r"line 7: 'g' is 2, none of its categories 3, 1"),
         (PLAIN + "@data\n1,3,2\n", r"line 6: 'y' is 2, none of its categories 0, 1"),
         (PLAIN + "@data\n{0 1}\n\n{3 1}\n", r"line 8: the index 3 is not below 3"),
-        (PLAIN + "@data\n{0 1, 0 2}\n", r"line 6: the index 0 stands twice"),
-        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: .* is no pair"),
+        (PLAIN + "@data\n{0 1, 0 2}\n", r"line 6: the index 0 occurs twice"),
+        (PLAIN + "@data\n{99999999999999999999 1}\n", r"line 6: .* is not an index and a value"),
         (PLAIN + "@data\n{0 1e400}\n", r"line 6: 'x' is too large a number"),
         (PLAIN + "@data\n1,3,0\n-1e39,3,0\n", r"line 7: 'x' is too large a number"),
         (HEADER + "@data\n1e39,3,a,0\n", r"line 7: 'x' is too large a number"),
         (PLAIN + "@data\n{1 2}\n", r"line 6: 'g' is 2, none"),
-        (PLAIN + "@data\n{0 1\n", r"line 6: a sparse row .* cut off"),
-        (PLAIN + "@data\n{0 1, 5}\n", r"line 6: '5' is no pair of index and value"),
+        (PLAIN + "@data\n{0 1\n", r"line 6: a sparse row .* truncated"),
+        (PLAIN + "@data\n{0 1, 5}\n", r"line 6: '5' is not an index and a value"),
         (HEADER + "@data\n1,3,c,0\n", r"line 7: 's' is 'c', none of its categories a, b"),
         (HEADER + "@data\n1,3,'a,0\n", r"line 7: badly quoted values"),
         (HEADER + "@data\n{7 1}\n", r"line 7: the index 7 is not below 4"),
-        (HEADER + "@data\n{2 a, 2 b}\n", r"line 7: the index 2 stands twice"),
+        (HEADER + "@data\n{2 a, 2 b}\n", r"line 7: the index 2 occurs twice"),
         (HEADER + "@attribute x real\n@data\n1,3,a,0,1\n", r"line 6: the attribute 'x' was declared at line 2"),
         (HEADER + "@attribute t string\n@data\n1,3,a,0,b\n", r"line 6: the attribute 't' has type 'string'"),
         (HEADER + "@attribute t {a,,b}\n@data\n", r"line 6: the attribute 't' has an empty"),
         (HEADER + "@attribute t {a,'a'}\n@data\n", r"line 6: the attribute 't' has an empty, repeated"),
         (HEADER + "@attribute {a}\n@data\n", r"line 6: an attribute needs a name"),
-        (HEADER + "@atribute t real\n@data\n", r"line 6: '@atribute t real' is no @relation"),
+        (HEADER + "@atribute t real\n@data\n", r"line 6: '@atribute t real' is not @relation"),
     ],
 )
 def test_arff_names_the_line_that_is_wrong(tmp_path: Path, text: str, fault: str) -> None:
@@ -203,7 +203,7 @@ def test_arff_names_the_line_that_is_wrong(tmp_path: Path, text: str, fault: str
 @pytest.mark.parametrize(
     ("xml", "fault"),
     [
-        ("<labels><label name='y'>", r"songs.xml is no XML"),
+        ("<labels><label name='y'>", r"songs.xml is not XML"),
         ("<labels/>", r"songs.xml names no label"),
         ("<labels><label name='y'/><label name='y'/></labels>", r"songs.xml: the label 'y' is at 1 and again at 2"),
         (
@@ -300,7 +300,7 @@ class Trap:
 
 def test_npz_never_unpickles(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.zeros((1, 1)), Y=np.array([[Trap(tmp_path / "sprung")]], object))
-    with pytest.raises(DataError, match=r"a.npz is no .npz file of plain arrays \(it holds Python objects, never"):
+    with pytest.raises(DataError, match=r"a.npz is not an .npz file of plain arrays \(it holds Python objects, never"):
         npz(tmp_path / "a.npz")
     assert not (tmp_path / "sprung").exists()
 
@@ -339,7 +339,7 @@ def test_npz_that_is_cut_off_or_something_else(tmp_path: Path) -> None:
         (pickle.dumps({"X": 1}), other),
     ):
         layouts.write(tmp_path / "b.npz", content)
-        with pytest.raises(DataError, match=rf"b.npz is no .npz file of plain arrays \({why}") as caught:
+        with pytest.raises(DataError, match=rf"b.npz is not an .npz file of plain arrays \({why}") as caught:
             npz(tmp_path / "b.npz")
         assert "allow_pickle" not in str(caught.value)
     np.save(tmp_path / "c.npy", np.zeros(3))
@@ -440,7 +440,7 @@ def test_long_tailed_splits_that_do_not_fit_together(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=fault):
             mlt_labels(release(**changes), VOC_LABELS)
     layouts.write(release() / "img_id.txt", "\n".join([f"2008_{i:06d}" for i in range(14)] + ["../../etc/passwd"]))
-    with pytest.raises(DataError, match=r"image 15: '../../etc/passwd' is no path inside"):
+    with pytest.raises(DataError, match=r"image 15: '../../etc/passwd' is not a path inside"):
         mlt_labels(tmp_path / "a", VOC_LABELS)
     np.savez(tmp_path / "b.npz", ids=np.array(["a"]), Y=np.zeros((1, 20)))
     with pytest.raises(DataError, match=r"b.npz has no array class_freq"):

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from small_run import LOSSES, part, reading_of
 from steelyard.balance import ClassBalanced, PartialLabelMasking
 from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import MAKERS, folds_of, settle
 from steelyard.calibrate.link import pair_of, probe
 from steelyard.calibrate.prior import believed
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.losses import NoLink
 from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision

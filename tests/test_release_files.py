@@ -20,5 +20,5 @@ def test_a_newer_model_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
     del content["sha256"]
     content["version"] += 1
     file.write_text(json.dumps({**content, "sha256": checksum(content)}))
-    with pytest.raises(ValueError, match=r"model\.json is of version 2, this one reads 1: upgrade steelyard$"):
+    with pytest.raises(ValueError, match=r"model\.json has version 2, but this steelyard reads 1: upgrade steelyard$"):
         RunFolder(folder).load()

@@ -26,14 +26,16 @@ from sklearn.metrics import precision_recall_curve as reference_curve
 from steelyard.metrics import Evaluator, calibration_error
 from steelyard.metrics.calibration import Bins
 from steelyard.report import page
-from steelyard.report.canvas import SERIES, by_night, short, to_svg
+from steelyard.report import run_page as run_page_module
+from steelyard.report.canvas import OWN, SERIES, SIGMOID, by_night, look, short, to_svg
 from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.contact_sheet import SheetItem, write_sheet
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import compared, headline, percent, rare
 from steelyard.report.history import drawable, history_curves, ratio_curves, series, spread
+from steelyard.report.page import Eta, Share
 from steelyard.report.plots import label_bars, label_points, label_trend
-from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
+from steelyard.report.precision_recall import PrecisionRecallCurve, precision_recall_curve, precision_recall_plot
 from steelyard.report.reliability import reliability_diagram, score_counts, score_histogram, wilson
 from steelyard.report.run_page import write_run_page
 from steelyard.run.run_report import evaluated_of
@@ -280,10 +282,42 @@ def test_bars_stand_at_their_labels_most_frequent_on_top():
     marks = {line.get_label(): line.get_xydata() for line in axes.lines}
     np.testing.assert_allclose(marks["precision"], [[0.45, 1], [0.05, 3]])
     np.testing.assert_allclose(marks["recall"], [[0.3, 1], [0.1 / 3, 3]])
-    assert [(t.get_position()[1], t.get_text()) for t in axes.texts] == [(2, "no positive to judge by")]
+    assert [(t.get_position()[1], t.get_text()) for t in axes.texts] == [(2, "no positive here")]
     bands = {p.get_label(): p.get_extents().transformed(axes.transData.inverted()) for p in axes.patches}
     ends = [sorted((bands[group].y0, bands[group].y1)) for group in ("head", "medium", "tail")]
     np.testing.assert_allclose(ends, [(0.5, 1.5), (1.5, 2.5), (2.5, 3.5)])
+
+
+@pytest.mark.parametrize("has_logits", [True, False])
+def test_sigmoid_and_own_probabilities_always_look_the_same(has_logits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = made(4, 200) if has_logits else replace(made(4, 200), logits=None)
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        run_page_module, "reliability_diagram", lambda *a, looks: drawn.extend(zip(*a, looks, strict=True))
+    )
+    monkeypatch.setattr(run_page_module, "plot", lambda *_: None)
+    monkeypatch.setattr(run_page_module, "score_histogram", lambda *_: None)
+    list(run_page_module._trust(e, e.calibration(), e.raw_calibration()))
+    places = {name.split(":")[0]: place for (name, _), place in drawn}
+    assert places == ({"σ(z)": SIGMOID, "η": OWN} if has_logits else {"probability": OWN})
+    assert look(SIGMOID)["color"] != look(OWN)["color"]
+    assert look(SIGMOID)["marker"] != look(OWN)["marker"]
+
+
+def test_lines_of_one_plot_differ_without_colour() -> None:
+    counts = np.array([500, 50, 5])
+    curves = {name: (list(range(1, 101)), [0.1 * i] * 100) for i, name in enumerate("abc")}
+    curve = PrecisionRecallCurve("x", np.array([0.5, 1]), np.array([1, 0.5]), 0.7, None, None)
+    figures = [
+        history_curves(curves, "loss"),
+        ratio_curves([1, 2], np.ones((2, 3)), list("abc"), counts),
+        precision_recall_plot([curve] * 3, "t"),
+        score_histogram(np.array([1, 2]), np.array([3, 4]), "t"),
+    ]
+    for figure in figures:
+        handles = figure.legends[0].legend_handles
+        styles = [(str(h.get_linestyle()), str(getattr(h, "get_marker", str)())) for h in handles]
+        assert len(set(styles)) == len(styles) > 1
 
 
 def test_points_of_runs_and_trends_of_many_labels():
@@ -342,7 +376,7 @@ def test_the_best_of_each_column_ties_and_gaps():
     ]
     header, rows, best = compared(reports)
     assert header == ["mAP", "F1", "Brier"]
-    assert rows[1] == [70.0, 30.0, 10.0]
+    assert rows[1] == [0.7, 0.3, 0.1]
     assert rows[0][1] is None
     assert best == {(1, 0), (2, 0), (1, 1), (1, 2)}
 
@@ -353,14 +387,14 @@ def test_numbers_say_what_they_are():
     shown = {n.name: n for n in headline(metrics, 0.123)}
     error = "Calibration error (ACE)"
     assert list(shown) == ["mAP", "F1", "F1 of the 3 rarest labels", error, "Accuracy", "All labels right"]
-    assert shown["mAP"].value == f"{metrics['mAP']['label']:.3f}"
+    assert shown["mAP"].value == f"{100 * metrics['mAP']['label']:.1f} %"
     low, high = metrics["intervals"]["mAP"]["label"]
-    assert f"95 % interval {low:.3f} to {high:.3f}" in shown["mAP"].meaning
+    assert f"95 % interval: {100 * low:.1f} to {100 * high:.1f} %" in shown["mAP"].meaning
     pooled = metrics["calibration"]["pooled"]["width"]
     assert shown[error].value == percent(pooled["ace"])
-    assert "σ(z) it would be 12.3 %" in shown[error].meaning
-    assert f"would show {percent(pooled['by_chance']['ace'])} on these items, by chance" in shown[error].meaning
-    assert [percent(x) for x in (0, 0.0035, 0.083, 0.26, 1)] == ["0.0 %", "0.35 %", "8.3 %", "26.0 %", "100.0 %"]
+    assert "With σ(z) instead it is 12.3 %" in shown[error].meaning
+    assert f"would show {percent(pooled['by_chance']['ace'])} by chance" in shown[error].meaning
+    assert [percent(x) for x in (0, 0.0004, 0.0035, 0.083, 1)] == ["0.0 %", "<0.1 %", "0.4 %", "8.3 %", "100.0 %"]
     assert list(headline({})) == []
 
 
@@ -393,12 +427,21 @@ def test_ends_are_head_and_tail_or_halves():
 
 
 def test_tables_mark_align_and_dash(tmp_path: Path):
-    rows = [("x<y", 1.23456), ("z", None), ("w", math.inf)]
+    rows = [
+        ("x<y", 1.23456),
+        ("z", None),
+        ("w", math.inf),
+        ("s", Share(0.12345)),
+        ("p", Eta(0.4)),
+        ("q", Eta(math.inf)),
+    ]
     nothing = dict.fromkeys(("about", "rarest", "pages", "trust", "training", "labels"))
     page.write_page(tmp_path / "t.html", "comparison.html", "t", header=["b"], rows=rows, best={(0, 1)}, **nothing)
     found = Page(tmp_path / "t.html")
-    assert re.findall(r"<t[dh] class=\"([^\"]*)\">", found.source) == ["number", "best number", "number", "number"]
-    assert found.text.split()[:8] == ["t", "t", "runb", "x<y★", "1.23", "z–", "w∞", "All"]
+    assert re.findall(r"<t[dh] class=\"([^\"]*)\">", found.source) == ["number", "best number", *["number"] * 5]
+    assert found.text.split()[:11] == [
+        *("t", "t", "runb", "x<y★", "1.235", "z–", "w∞", "s12.3", "p.400", "qnever", "All")
+    ]
 
 
 # ---- pages
@@ -453,7 +496,7 @@ def test_a_run_page_is_whole_and_needs_nothing_else(n_labels: int, n_items: int,
             assert name.replace("\x00", "�") in found.text or name in found.text
     else:
         assert len(found.pictures) == training
-        assert "no item to judge by" in found.text
+        assert "no items to score" in found.text
 
 
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
@@ -463,10 +506,10 @@ def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": reading}, epochs(1))
     row = next(line for line in re.sub(r"<[^>]*>", " ", found.source).splitlines() if "label 7" in line)
     wanted = metrics["per_label"][7]
-    cells = [f"{wanted[k]:.3f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
-    assert row.split()[-7:] == [*cells, "0.400"]
+    cells = [f"{100 * wanted[k]:.1f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
+    assert row.split()[-7:] == [*cells, ".400"]
     assert "Beware of <this>" in found.text
-    assert "Probabilities by platt fitted to z. Calibrator and thresholds were fitted on these items" in found.text
+    assert "Probabilities: platt fitted to z. Calibrator and thresholds were fitted on these items" in found.text
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
     ace = np.mean([abs(c - f) for n, c, f in by_hand(raw, e.targets, 15) if n])
     assert f"σ(z): ACE {percent(float(ace))}" in texts(found.pictures[0])
@@ -513,8 +556,8 @@ def test_a_comparison_marks_the_best_and_overlays_the_runs(tmp_path: Path):
     maps = [run.metrics["mAP"]["label"] for run in runs]
     aces = [run.metrics["calibration"]["pooled"]["width"]["ace"] for run in runs]
     for i, row in enumerate(rows):  # run, mAP, F1, F1 of the rarest, ACE
-        assert row[1].endswith(f"{100 * maps[i]:.2f}")
-        assert row[4].endswith(f"{100 * aces[i]:.2f}")
+        assert row[1].endswith(f"{100 * maps[i]:.1f}")
+        assert row[4].endswith(f"{100 * aces[i]:.1f}")
         assert ("★" in row[1], "★" in row[4]) == (maps[i] == max(maps), aces[i] == min(aces))
     for run in runs:
         assert run.name in found.text
@@ -529,7 +572,7 @@ def test_a_comparison_of_what_cannot_be_drawn_is_a_table(tmp_path: Path):
     write_comparison_page(tmp_path / "c.html", "c", [ComparedRun("a", {"labels": 41, "mAP": {"label": 0.5}}, e)])
     found = Page(tmp_path / "c.html")
     assert found.pictures == []
-    assert "50.00" in found.text
+    assert "★ 50.0\n" in found.text
 
 
 @pytest.mark.parametrize(

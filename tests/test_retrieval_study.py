@@ -18,7 +18,7 @@ from small_run import NAMES, items, part, small_run
 from steelyard.config.sections import EvaluateSettings
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.retrieval import RetrievalCurve, Study, retrieval_curves, show, study, write_study
-from steelyard.run import compare as run_compare
+from steelyard.run import retrieval as run_retrieval
 from steelyard.run.command import JudgedOn, Other
 from steelyard.run.evaluation import judge
 from steelyard.run.run_report import evaluated_of
@@ -54,9 +54,9 @@ def test_map_by_terms_is_that_of_plain_loops(found: Study) -> None:
     for run, one in zip(found.runs, (outputs(), outputs("asymmetric", seed=1)), strict=True):
         every = {k: by_hand(one.scores, one.targets, k) for k in (1, 2, 3)}
         for k, values in every.items():
-            assert run.found.by_terms[k] == pytest.approx(np.mean(values), abs=1e-9)
-            assert run.found.n_queries_by_terms[k] == len(values)
-        assert run.found.overall == pytest.approx(np.mean(np.concatenate(list(every.values()))), abs=1e-9)
+            assert run.by_eta.by_terms[k] == pytest.approx(np.mean(values), abs=1e-9)
+            assert run.by_eta.n_queries_by_terms[k] == len(values)
+        assert run.by_eta.overall == pytest.approx(np.mean(np.concatenate(list(every.values()))), abs=1e-9)
 
 
 def test_by_sigmoid_is_there_where_it_differs(found: Study) -> None:
@@ -66,7 +66,7 @@ def test_by_sigmoid_is_there_where_it_differs(found: Study) -> None:
     assert one.logits is not None
     wanted = np.mean(by_hand(torch.sigmoid(torch.from_numpy(one.logits)).numpy(), one.targets, 2))
     assert other.by_terms[2] == pytest.approx(wanted, abs=1e-9)
-    assert found.runs[1].found.by_terms[1] == pytest.approx(other.by_terms[1], abs=0.02)  # the link only ties η = 0
+    assert found.runs[1].by_eta.by_terms[1] == pytest.approx(other.by_terms[1], abs=0.02)  # the link only ties η = 0
 
 
 def test_labels_are_matched_by_name_and_queries_shared() -> None:
@@ -81,8 +81,8 @@ def test_labels_are_matched_by_name_and_queries_shared() -> None:
     )
     for sampling in ({}, {"exact_up_to": 10, "samples": 20}):
         first, second = study({"one": one, "turned": turned}, max_terms=3, **sampling).runs
-        assert first.found.exact == (not sampling)
-        assert first.found == second.found
+        assert first.by_eta.exact == (not sampling)
+        assert first.by_eta == second.by_eta
 
 
 def test_runs_that_cannot_be_compared() -> None:
@@ -90,8 +90,8 @@ def test_runs_that_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="no run to search with"):
         study({})
     for other, said in (
-        (outputs(n=50), r"b was judged on other items than a \(50 and 60\).*--data"),
-        (replace(one, targets=one.targets[::-1]), "b was judged on other items than a"),
+        (outputs(n=50), r"b was measured on other items than a \(50 and 60\).*--data"),
+        (replace(one, targets=one.targets[::-1]), "b was measured on other items than a"),
         (replace(one, names=("bird", *NAMES[1:])), "do not both have the label 'bird'"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -100,13 +100,13 @@ def test_runs_that_cannot_be_compared() -> None:
 
 def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
-    monkeypatch.setattr(run_compare, "judged_on", lambda *_: judged)
+    monkeypatch.setattr(run_retrieval, "judged_on", lambda *_: judged)
     for runs, said in (
-        (["a c"], "a c cannot be searched with, it has no prob.*steelyard calibrate 'a c' "),
+        (["a c"], "a c has no probabilities to search with.*steelyard calibrate 'a c' "),
         (["a", "a"], "a is given more than once"),
     ):
         with pytest.raises(ValueError, match=said):
-            run_compare.compare(runs, Other(None, None, None), None, None, False)
+            run_retrieval.compare(runs, Other(None, None, None), None, None, False)
 
 
 def test_the_table_and_the_json(found: Study) -> None:
@@ -115,11 +115,11 @@ def test_the_table_and_the_json(found: Study) -> None:
     lines = text.getvalue().splitlines()
     assert "60 items" in lines[0]
     assert lines[1].split() == ["run", "all", "queries", "1", "term", "2", "terms", "3", "terms"]
-    assert f"{100 * found.runs[0].found.by_terms[2]:.1f}" in lines[2]
+    assert f"{100 * found.runs[0].by_eta.by_terms[2]:.1f}" in lines[2]
     assert lines[4].startswith("b, by σ(z)")
-    assert f"All {found.runs[0].found.n_queries:,} queries" in lines[5]
+    assert f"All {found.runs[0].by_eta.n_queries:,} queries" in lines[5]
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert plain["runs"][1]["by_terms"]["3"]["mAP"] == found.runs[1].found.by_terms[3]
+    assert plain["runs"][1]["by_terms"]["3"]["mAP"] == found.runs[1].by_eta.by_terms[3]
     assert plain["runs"][0]["by_sigmoid"] is None
     assert plain["runs"][1]["by_sigmoid"]["exact"] is True
 
@@ -132,7 +132,7 @@ def test_the_page(found: Study, tmp_path: Path) -> None:
     assert "&lt;b&gt;&amp;" in text
     assert "what each is above &lt;b&gt;&amp;." in text
     assert "<b>&" not in text
-    assert f"{100 * found.runs[1].found.by_terms[3]:.2f}" in text
+    assert f"{100 * found.runs[1].by_eta.by_terms[3]:.1f}" in text
     assert text.count("<img") == 1
     assert text.count("★") >= 4
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from small_run import items, part, saved_run, small_run
-from steelyard.calibrate.thresholds import Aim
+from steelyard.calibrate.aim import Aim
 from steelyard.data import ArrayDataset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
@@ -193,7 +193,7 @@ def test_what_is_not_a_finished_run_is_one_sentence(tmp_path: Path) -> None:
             RunFolder(tmp_path / path).load()
         assert "\n" not in str(error.value)
     (run / "config.toml").write_text("a = [")
-    with pytest.raises(ValueError, match=r"config.toml is damaged"):
+    with pytest.raises(ValueError, match=r"config.toml is corrupt"):
         run.unfinished()
 
 

@@ -326,7 +326,7 @@ def test_nothing_to_say_of_sound_runs():
         ({}, "'0', '1', '2' and 1 more: never absent"),
         ({}, "unknown is 'ignore' and 100% of the known labels are positives: .* set objective.unknown to wan"),
         ({"objective": {"unknown": "role"}}, "expected_positives is estimated"),
-        ({"objective": {"loss": "distribution_balanced"}}, "re-sampled items, but train.sampler is 'shuffle'"),
+        ({"objective": {"loss": "distribution_balanced"}}, "class-aware sampling, but train.sampler is 'shuffle'"),
         (
             {"objective": {"weighting": {"kind": "class_balanced", "start": 31}}, "train": {"epochs": 30}},
             "start is 31, but train.epochs is 30",
@@ -334,7 +334,7 @@ def test_nothing_to_say_of_sound_runs():
         ({"train": {"sampler": "class_aware"}}, "1 of 8 items have no positive"),
         (
             {"objective": {"loss": "distribution_balanced", "weighting": "rebalanced"}},
-            "loss 'distribution_balanced' and objective.weighting 'rebalanced' both weigh",
+            "loss 'distribution_balanced' and objective.weighting 'rebalanced' both apply the rebalancing weight",
         ),
     ],
 )
@@ -348,7 +348,7 @@ def test_what_is_said_of_labels():
     values = full().values
     values[:, 1] = 0
     found = warnings_for(Config(), Labels(values, names=["cat", "dog", "car"]))
-    assert found == ["label 'dog': never present in training, so no item will be said to have it"]
+    assert found == ["label 'dog': never present in training, so it will never be predicted as present"]
     values[:, 1] = -1
     assert "label 'dog': never known" in cautions({}, Labels(values, names=["cat", "dog", "car"]))
     assert "label 'dog': never present" in cautions(

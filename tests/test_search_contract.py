@@ -27,7 +27,7 @@ from query_reference import conjunction, random_query, ranking, text_of
 from steelyard._sealed import sealed
 from steelyard.run.explanation import explain
 from steelyard.search import Hit, Index, Query, QueryError
-from steelyard.search.files import DataFile
+from steelyard.search.data_files import DataFile
 
 pytest.importorskip("duckdb")
 
@@ -135,12 +135,12 @@ def test_a_bound_from_a_sample_changes_no_answer(tmp_path: Path, monkeypatch: py
     """A file just over the size from which on the best rows of a sample bound the score of those looked for."""
     p, ids = reference(3000, where)
     names, v = ["a", "b", "c"], np.random.default_rng(1).normal(size=(3000, 4))
-    monkeypatch.setattr("steelyard.search.files._SAMPLE", 1024)
+    monkeypatch.setattr("steelyard.search.data_files._SAMPLE", 1024)
     Index.build(tmp_path, ids, p, names, embeddings=v).close()
     size = next(tmp_path.glob("*.duckdb")).stat().st_size
-    monkeypatch.setattr("steelyard.search.files._SMALL", size)
+    monkeypatch.setattr("steelyard.search.data_files._SMALL", size)
     plain = Index.open(tmp_path)
-    monkeypatch.setattr("steelyard.search.files._SMALL", size - 1)
+    monkeypatch.setattr("steelyard.search.data_files._SMALL", size - 1)
     index = Index.open(tmp_path)
     bounds: list[float] = []
     least = DataFile._least
@@ -165,7 +165,7 @@ def test_a_bound_from_a_sample_changes_no_answer(tmp_path: Path, monkeypatch: py
         if not gone:
             gone = {hit.id for hit in index.search("a", 40)} - {"00007"}
             index.delete(sorted(gone))
-            monkeypatch.setattr("steelyard.search.files._SMALL", 1 << 40)
+            monkeypatch.setattr("steelyard.search.data_files._SMALL", 1 << 40)
             plain = Index.open(tmp_path)
     assert any(bounds)
     assert 0.0 in bounds  # more rows are asked for than a sample can bound
@@ -180,7 +180,7 @@ def test_forged_values_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: py
     with duckdb.connect(str(file)) as connection:
         connection.execute(f"UPDATE items SET {column} WHERE rowid % 3 = 0")
     reseal(tmp_path, "files", [[file.name, file.stat().st_size, 2100, 0]])
-    monkeypatch.setattr("steelyard.search.files._SMALL", 0)
+    monkeypatch.setattr("steelyard.search.data_files._SMALL", 0)
     with Index.open(tmp_path) as index:
         for text in ("a", "a & b", "a | b"):
             with pytest.raises(ValueError, match=r"is corrupt .*no id or no probability"):
@@ -420,7 +420,7 @@ def writers() -> Iterator[Writers]:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of an index are not read whole before they are opened, which takes longer than all the rest."""
-    monkeypatch.setattr("steelyard.search.files.check", lambda folder, names: None)
+    monkeypatch.setattr("steelyard.search.data_files.check", lambda folder, names: None)
 
 
 @pytest.mark.parametrize("what", ["build", "append", "replace", "delete"])

@@ -30,13 +30,13 @@ from sklearn.metrics import average_precision_score
 
 from serve_data import NAMES, NASTY, Place, app_of, make_place
 from steelyard.search import Index, Query
-from steelyard.serve import make_app, serve, shapes
+from steelyard.serve import api_types, make_app, serve
 from steelyard.serve.app import STATIC
 from steelyard.serve.guards import Busy
 from steelyard.serve.label_page import performance
-from steelyard.serve.requests import Completion
+from steelyard.serve.query_form import Completion
 from steelyard.serve.truth import IndexTruth
-from steelyard.serve.workers import _ENTRY, Recent, Workers, bytes_of
+from steelyard.serve.workers import _ENTRY, AnswerCache, Workers, bytes_of
 
 Ask = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def ranking(place: Place, text: str) -> list[str]:
 def test_a_search_ranks_as_the_query_scores(place: Place, ask: Ask, asked: dict[str, Any], text: str) -> None:
     found = ask("/api/search", k=100, **asked)
     assert found.status_code == 200
-    answer = shapes.SearchResult.model_validate(found.json(), strict=True)
+    answer = api_types.SearchResult.model_validate(found.json(), strict=True)
     assert [hit.id for hit in answer.hits] == ranking(place, text or answer.query)
     for hit in answer.hits[:3]:
         row = place.probabilities[place.ids.index(hit.id)]
@@ -125,7 +125,7 @@ def test_a_mistake_in_a_query_shows_its_place(ask: Ask) -> None:
 def test_what_is_out_of_bounds_is_refused_in_a_sentence(ask: Ask, asked: dict[str, Any], status: int) -> None:
     found = ask("/api/search", **asked)
     assert found.status_code == status
-    assert shapes.Problem.model_validate(found.json()).error
+    assert api_types.Problem.model_validate(found.json()).error
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_out_of_bounds_is_refused_in_a_sentence(ask: Ask, asked: dict[st
     ],
 )
 def test_labels_are_completed(ask: Ask, text: str, names: list[str]) -> None:
-    answer = shapes.LabelList.model_validate(ask("/api/labels", text=text).json())
+    answer = api_types.LabelList.model_validate(ask("/api/labels", text=text).json())
     assert sorted(label.name for label in answer.labels) == names
 
 
@@ -150,7 +150,7 @@ def test_completion_puts_the_best_fit_first_and_the_frequent_before_the_rare() -
 
 
 def test_an_item_has_its_probabilities_and_what_is_true(place: Place, ask: Ask) -> None:
-    answer = shapes.ItemFacts.model_validate(ask("/api/item", id="item 007").json())
+    answer = api_types.ItemFacts.model_validate(ask("/api/item", id="item 007").json())
     assert [one.probability for one in answer.labels] == sorted(place.probabilities[7].tolist(), reverse=True)
     true = {one.label: one.truth for one in answer.labels}
     assert true == {n: None if y < 0 else y for n, y in zip(NAMES, place.labels.rows([7])[0].tolist(), strict=True)}
@@ -185,7 +185,7 @@ def test_a_picture_that_changes_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_label_page_measures_what_scikit_learn_does(place: Place, ask: Ask) -> None:
-    answer = shapes.LabelPage.model_validate(ask("/api/label", name="dog").json())
+    answer = api_types.LabelPage.model_validate(ask("/api/label", name="dog").json())
     y, p = place.labels.values[:, 1], place.probabilities[:, 1]
     known = y >= 0
     assert (answer.n_items, answer.n_present) == (known.sum(), (y == 1).sum())
@@ -223,16 +223,16 @@ def test_a_label_without_a_positive_has_no_curve() -> None:
 
 def test_without_known_labels_the_pages_say_why(place: Place) -> None:
     plain = asker(make_app(place.run))
-    label = shapes.LabelPage.model_validate(plain("/api/label", name="dog").json())
+    label = api_types.LabelPage.model_validate(plain("/api/label", name="dog").json())
     assert (label.part, label.curve) == (None, None)
     assert "not trained from a path" in label.note
-    assert shapes.DataPage.model_validate(plain("/api/data").json()).note
+    assert api_types.DataPage.model_validate(plain("/api/data").json()).note
 
 
 def test_the_run_and_its_frequencies(place: Place, ask: Ask) -> None:
-    facts = shapes.RunFacts.model_validate(ask("/api/run").json())
+    facts = api_types.RunFacts.model_validate(ask("/api/run").json())
     assert (facts.n_items, facts.n_labels, facts.has_images) == (60, 6, True)
-    data = shapes.DataPage.model_validate(ask("/api/data").json())
+    data = api_types.DataPage.model_validate(ask("/api/data").json())
     seen = [label.positives or 0 for label in data.labels]
     assert seen == sorted(seen, reverse=True)
     assert sum(data.groups.values()) == len(NAMES)
@@ -246,14 +246,14 @@ def test_the_openapi_document_describes_every_answer(ask: Ask) -> None:
         assert methods["get"]["description"], path
         assert methods["get"]["responses"]["200"]["content"], path
         assert {"413", "414", "421", "422", "500", "503"} <= methods["get"]["responses"].keys(), path
-    shapes.Problem.model_validate(ask("/api/search", q="a" * 9000).json())
+    api_types.Problem.model_validate(ask("/api/search", q="a" * 9000).json())
 
 
 @pytest.mark.parametrize("empty", [{}, {"q": "  "}, {"k": 5}])
 def test_nothing_asked_for_is_nothing_found(ask: Ask, empty: dict[str, Any]) -> None:
     """Every parameter is optional in the OpenAPI document, so leaving all of them out is no mistake."""
     answer = ask("/api/search", **empty)
-    result = shapes.SearchResult.model_validate(answer.json())
+    result = api_types.SearchResult.model_validate(answer.json())
     assert (answer.status_code, result.hits, result.terms, result.more, result.n_items) == (200, [], [], False, 60)
 
 
@@ -345,13 +345,13 @@ def test_a_cache_makes_once_keeps_its_budget_and_forgets_failures() -> None:
         return key.encode()
 
     async def go() -> None:
-        recent = Recent(3 * bytes_of("a") + 2 * _ENTRY)  # two entries and a few bytes more
+        recent = AnswerCache(3 * bytes_of("a") + 2 * _ENTRY)  # two entries and a few bytes more
         assert await asyncio.gather(*(recent.get("a", lambda: make("a")) for _ in range(5))) == [b"a"] * 5
         for key in ("bad", "bad", "b", "a", "cc", "a", "b"):  # cc drives out b, the one used longest ago
             with suppress(KeyError):
                 await recent.get(key, partial(make, key))
         assert made == ["a", "bad", "bad", "b", "cc", "b"]
-        recent = Recent(100_000)
+        recent = AnswerCache(100_000)
         for i in range(200):  # keys count too
             await recent.get(("search", i, "x" * 9000, ("label",) * 20), partial(make, "small"))
         assert 5 <= len(recent._values) <= 100_000 // 9000

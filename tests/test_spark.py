@@ -195,7 +195,7 @@ def test_bad_rows_and_mistakes(session: Any, tmp_path: Path) -> None:
     empty = pq.read_table(out).sort_by("id")
     assert [empty[i + 1].is_null().to_pylist() for i in (0, 7)] == [[False, True, True]] * 2
     cases: list[tuple[Any, str]] = [
-        ({"id": ids, "v": rows}, "the item 'b' holds something else than finite numbers"),
+        ({"id": ids, "v": rows}, "the item 'b' holds values that are not finite numbers"),
         ({"id": ids, "v": [[1.0, 2.0]] * 3}, "'a' has 2 features, but the model takes 3"),
         ({"id": ids, "v": [[1.0], [1.0, 2.0], [1.0]]}, "lists of 1 and of 2 numbers"),
         ({"id": ["a", None, "c"], "v": [[1.0, 2.0, 3.0]] * 3}, "an item without an id"),

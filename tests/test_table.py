@@ -248,7 +248,7 @@ MISTAKES = {
     "excel": (b"PK\x03\x04 and more", "is an Excel or zip file"),
     "gzip": (b"\x1f\x8b and more", "is a gzip file"),
     "binary": (bytes(range(256)) * 4, "is not utf-8"),
-    "half a parquet file": (b"PAR1 and more", "is no readable Parquet file"),
+    "half a parquet file": (b"PAR1 and more", "is not a readable Parquet file"),
 }
 
 
@@ -288,7 +288,7 @@ def test_missing_file(tmp_path: Path) -> None:
         ({"absent": "no"}, "absent is 'no': choose one of"),
         ({"minus_one": "0"}, "minus_one is '0': choose one of"),
         ({"labels": ["cat", "cat"]}, "labels names column 'cat' twice"),
-        ({"labels": ["cat"], "features": ["cat"]}, "labels names column 'cat', which has another part too"),
+        ({"labels": ["cat"], "features": ["cat"]}, "labels names column 'cat'"),
         ({"labels": ["cat"], "form": "list"}, "labels names 1 columns, but list form has one"),
         ({"labels": ["cat"], "separator": ";"}, "separator is given, but wide form has none"),
         ({"form": "list", "value": "cat"}, "value is given, but list form has none"),
@@ -371,8 +371,8 @@ def test_missing_images(tmp_path: Path, photos: Path) -> None:
 
 
 def test_images_need_a_column(tmp_path: Path, photos: Path) -> None:
-    assert "give it by id= or path=" in refused(tmp_path, "cat,dog\n1,0\n", images=photos)
-    assert "give it by id= or path=" in refused(tmp_path, "label\nx\ny\n", form="long")
+    assert "name it with id= or path=" in refused(tmp_path, "cat,dog\n1,0\n", images=photos)
+    assert "name it with id= or path=" in refused(tmp_path, "label\nx\ny\n", form="long")
 
 
 # --- Parquet ---------------------------------------------------------------------------------------------------------
@@ -434,9 +434,9 @@ def test_parquet_mistakes(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(b"\xf3 no longer what it was")
-    with pytest.raises(DataError, match=r"torn.parquet is no readable Parquet file \(it does not begin as one\)"):
+    with pytest.raises(DataError, match=r"torn.parquet is not a readable Parquet file \(it does not begin as one\)"):
         table(torn)
-    with pytest.raises(DataError, match="is no readable Parquet file"):
+    with pytest.raises(DataError, match="is not a readable Parquet file"):
         table(path)
 
 

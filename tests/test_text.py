@@ -103,7 +103,7 @@ def test_a_run_in_memory_is_saved(tmp_path: Path) -> None:
     done("predict", tmp_path / "run", write(tmp_path / "a.csv", [{"text": text} for text in texts]))
     with pytest.raises(ValueError, match="finished run"):
         run.save(tmp_path / "run")
-    with pytest.raises(ValueError, match="where the run lies"):
+    with pytest.raises(ValueError, match="is the folder of this run"):
         kept.save(tmp_path / "run", overwrite=True)
 
 

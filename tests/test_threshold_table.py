@@ -16,8 +16,8 @@ from scipy.stats import binomtest
 
 from run_data import write_table
 from small_run import part, reading_of
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.report.threshold_table import (
     MOST_ROWS,
     heading,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from steelyard.calibrate import Cells, bands_of, fit_bands
+from steelyard.calibrate import HeldOutCells, bands_of, fit_bands
 from steelyard.metrics import TopEvaluator, propensities
 
 
@@ -63,7 +63,10 @@ def test_propensities_are_one_minus_what_is_missed() -> None:
         (lambda: TopEvaluator([1, 2], 10).update([[0, 1]], [], []), "K at least 5"),
         (lambda: TopEvaluator([1], 10).merge(TopEvaluator([1], 10, (2,))), "other k's"),
         (lambda: propensities([1], 2), "at least 3"),
-        (lambda: fit_bands(Cells(*(torch.zeros(2),) * 2, torch.zeros(2).long(), torch.ones(2)), [1]), "some of them"),
+        (
+            lambda: fit_bands(HeldOutCells(*(torch.zeros(2),) * 2, torch.zeros(2).long(), torch.ones(2)), [1]),
+            "some of them",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make: object, message: str) -> None:
@@ -71,14 +74,14 @@ def test_what_cannot_be_is_refused(make: object, message: str) -> None:
         make()  # type: ignore[operator]
 
 
-def drawn(n: int, counts: np.ndarray, lines: np.ndarray, seed: int = 0) -> Cells:
+def drawn(n: int, counts: np.ndarray, lines: np.ndarray, seed: int = 0) -> HeldOutCells:
     """Cells whose η is a line of their band."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, len(counts), n)
     z = rng.normal(-1, 2, n)
     a, b = lines[bands_of(counts)[labels]].T
     y = rng.random(n) < 1 / (1 + np.exp(-(a * z + b)))
-    return Cells(*(torch.from_numpy(x) for x in (z, y.astype(float), labels)), torch.ones(n))
+    return HeldOutCells(*(torch.from_numpy(x) for x in (z, y.astype(float), labels)), torch.ones(n))
 
 
 def test_bands_find_their_lines_and_share_strength() -> None:
@@ -91,7 +94,7 @@ def test_bands_find_their_lines_and_share_strength() -> None:
         assert fitted.slope[label] == pytest.approx(lines[band][0], abs=0.05)
         assert fitted.shift[label] == pytest.approx(lines[band][1], abs=0.05)
     few = drawn(3000, counts[:5], lines)
-    alone = Cells(*(part[few.labels != 3] for part in few))  # but for one cell label 3's band has only label 2
+    alone = HeldOutCells(*(part[few.labels != 3] for part in few))  # but for one cell label 3's band has only label 2
     shared = fit_bands(alone, counts)
     assert shared.slope[2] == shared.slope[3]
 
@@ -102,7 +105,7 @@ def test_weights_stand_for_cells_that_were_not_drawn() -> None:
     cells = drawn(100_000, counts, lines)
     negative = cells.targets == 0
     kept = ~negative | (torch.rand(100_000, generator=torch.Generator().manual_seed(0)) < 0.2)
-    some = Cells(*(part[kept] for part in cells[:3]), torch.where(negative, 5.0, 1.0)[kept])
+    some = HeldOutCells(*(part[kept] for part in cells[:3]), torch.where(negative, 5.0, 1.0)[kept])
     whole, part = fit_bands(cells, counts), fit_bands(some, counts)
     assert part.slope[0] == pytest.approx(whole.slope[0].item(), abs=0.05)
     assert part.shift[0] == pytest.approx(whole.shift[0].item(), abs=0.05)

@@ -34,7 +34,7 @@ def test_a_configuration_that_was_edited_is_told(tmp_path: Path) -> None:
     assert run_config(str(run.path)).train.epochs == 1
     (run / "config.toml").write_text("[train]\nepochs = 2\n")
     for use in (run.load, run.read_config, lambda: run_config(str(run.path))):
-        with pytest.raises(ValueError, match=r"config\.toml is damaged or was edited"):
+        with pytest.raises(ValueError, match=r"config\.toml is corrupt or was edited"):
             use()
     begun = json.loads((run / "started.json").read_text())
     (run / "started.json").write_text(json.dumps({k: v for k, v in begun.items() if k != "config"}))

@@ -426,7 +426,7 @@ def test_a_poisoned_logit_is_traced_to_its_label(tmp_path: Path) -> None:
 def test_poisoned_inputs_are_named(tmp_path: Path) -> None:
     data = arrays()
     data.inputs[17, 4] = math.nan
-    with pytest.raises(ValueError, match=r"item '17' has the value nan in input 4: fill or leave out what is missing"):
+    with pytest.raises(ValueError, match=r"item '17' has the value nan in input 4: fill in or leave out"):
         fit(tmp_path, data=data)
     x = torch.from_numpy(data.inputs)
     for inputs, model in ((x, seeded(Net)), ((torch.zeros(N, 1), x), seeded(lambda: Second()))):
@@ -636,7 +636,7 @@ def test_stopped_at_a_random_step(
 ) -> None:
     before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
     steps = random.Random(f"{number}{seed}").randrange(1, 9)
-    with pytest.raises(Stopped, match="the same command goes on from there"):
+    with pytest.raises(Stopped, match="run the same command again to continue"):
         run("role", tmp_path, watch=BreakOff(steps, number=number), checkpoint_seconds=1e6)
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
     state = Checkpoints(tmp_path / "checkpoint").load()

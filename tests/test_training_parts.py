@@ -465,14 +465,14 @@ def test_what_is_written_needs_no_pickle(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="file is damaged or was not written by Steelyard") as e:
+    with pytest.raises(ValueError, match="file is corrupt or was not written by Steelyard") as e:
         load_tensors(path)
     assert "\n" not in str(e.value)
     with pytest.raises(ValueError, match="nothing does not exist"):
         load_tensors(tmp_path / "nothing")
     for entry in ("[]", "{}", "null", '{"notes": 3, "notes_crc32": "0"}', "{"):
         save_file({"x": torch.zeros(1)}, path, {"steelyard": entry})
-        with pytest.raises(ValueError, match="file is damaged or was not written by Steelyard"):
+        with pytest.raises(ValueError, match="file is corrupt or was not written by Steelyard"):
             load_tensors(path)
 
 
@@ -487,7 +487,7 @@ def test_no_bit_can_change_unseen(tmp_path_factory: pytest.TempPathFactory, data
     spot = data.draw(st.integers(0, len(whole) * 8 - 1))
     whole[spot // 8] ^= 1 << spot % 8
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match="is damaged or was not written by Steelyard"):
+    with pytest.raises(ValueError, match="is corrupt or was not written by Steelyard"):
         load_tensors(path)
 
 

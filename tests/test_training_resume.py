@@ -219,7 +219,7 @@ def test_damage_of_any_byte_is_seen(half_way: dict[str, Path], tmp_path: Path) -
         found = Checkpoints(folder / "checkpoint")
         state = found.load()
         assert state.notes == fallback, damage
-        assert [message.split(" is damaged")[0] for message in found.damaged] == [str(newest)]
+        assert [message.split(" is corrupt")[0] for message in found.damaged] == [str(newest)]
         assert "\n" not in found.damaged[0]
     assert older.exists()
 
@@ -244,7 +244,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
         run(name, folder, watch=BreakOff(1))
     assert len(checkpoints_of(folder)) <= 2
     outcome = run(name, folder)
-    assert [message.split(" is damaged")[0] for message in outcome.damaged] in ([], [str(newest)])
+    assert [message.split(" is corrupt")[0] for message in outcome.damaged] in ([], [str(newest)])
     same(everything(name, folder), undisturbed[name][0])
 
 
@@ -268,7 +268,7 @@ def test_two_damaged_checkpoints_are_one_sentence(half_way: dict[str, Path], tmp
     shutil.copytree(half_way["role"], folder)
     for file in checkpoints_of(folder):
         file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"{checkpoints_of(folder)[-1]} is damaged .*--overwrite$"):
+    with pytest.raises(ValueError, match=rf"{checkpoints_of(folder)[-1]} is corrupt .*--overwrite$"):
         run("role", folder)
 
 
@@ -277,7 +277,7 @@ def test_a_checkpoint_of_another_format_is_refused(half_way: dict[str, Path], tm
     newest = checkpoints_of(tmp_path)[-1]
     tensors, notes = files.load_tensors(newest)
     files.save_tensors(newest, tensors, {**notes, "format": 999})
-    with pytest.raises(ValueError, match="another version: train anew with --overwrite"):
+    with pytest.raises(ValueError, match="another version: train again"):
         Checkpoints(tmp_path / "checkpoint").load()
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from steelyard._files import write_atomic
+from steelyard_bench.headlines import headlines
 from steelyard_bench.record import Record
 from steelyard_bench.tables import tables
 
 _HEAD = """# Benchmarks
 
-Written by `steelyard bench --from FILE.json --out FOLDER` from the files beside it, a section for each. All figures
+Each section begins with what is faster, equal and slower than the peers, which are measured as they come, not compiled.
+
+Written by `steelyard bench --from FILE.json --out FOLDER` from the files beside it, one section per file. All figures
 of a section are of one run: every candidate is timed in turns with the others, a figure is the median over rounds, a
 multiple the median of the rounds' ratios.
 
 - **µs**: forward and backward as they are called, launches included; **device µs**: on the GPU alone.
-- **× floor**: device time (time, on a CPU) over that of moving 9 bytes a label (logit and one-byte target read,
+- **× floor**: device time (time, on a CPU) over that of moving 9 bytes per label (logit and one-byte target read,
   gradient written) at the bandwidth of a large copy in the same run.
 - **× BCE**: time over that of torch's `BCEWithLogitsLoss`. **MB**: memory at the peak of a call, beyond its inputs.
   Ours and compiled ones are given targets as int8, peers as float32, which is what they take.
@@ -54,9 +57,12 @@ def page(folder: Path) -> str:
 def _section(record: Record, picture: Path) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in record.machine.items())
     versions = ", ".join(f"{name} {value}" for name, value in record.versions.items())
+    sentences = headlines(record)
     lines = [
         f"## {record.machine.get('gpu') or record.machine['cpu']}",
         "",
+        *(f"- {sentence}" for sentence in sentences),
+        *([""] if sentences else []),
         f"{record.date}, {record.seconds:,.0f} s: `{record.command}`",
         "",
         f"- machine: {machine}; a copy moves {record.bandwidth / 1e9:,.1f} GB/s, read and written",

@@ -22,6 +22,7 @@ from steelyard.labels import Labels
 from steelyard.losses.table import TABLE
 from steelyard_bench import command, losses, metrics, pairs, peers, tables, timing, training
 from steelyard_bench.command import BenchRequest, again, bench
+from steelyard_bench.headlines import headlines
 from steelyard_bench.page import page, publish
 from steelyard_bench.record import Record, begin
 from steelyard_bench.row import Row
@@ -336,6 +337,27 @@ def test_a_page_of_several_runs(tmp_path: Path) -> None:
         (tmp_path / f"{name}.png").write_bytes(b"")
     shown = re.findall(r"^## (.)|\]\((.*?)\)", page(tmp_path), re.M)
     assert shown == [("A", ""), ("", "whole.png"), ("B", ""), ("x", ""), ("", "cpu.png")]
+
+
+def test_the_headlines_of_a_run_say_what_is_slower() -> None:
+    def row(name: str, way: losses.Way, over: float, part: str = "losses") -> Row:
+        return Row(part, "2 × 2", name, way, over, over_peer=over)
+
+    some = [row("torch BCEWithLogitsLoss", "peer", 1.0), row("timm AsymmetricLossMultiLabel", "peer", 5.0)]
+    ours = [row("BCE", "steelyard", 1.05), row("ASL", "steelyard", 2.5), row("SPA", "steelyard", 0.5)]
+    others = [
+        row("ASL", "compiled", 1.5),
+        row("mAP", "steelyard", 0.01, "metrics"),
+        row("these bytes alone", "peer", 0.1),
+    ]
+    assert headlines(made("A", some + ours + others)) == [
+        "2 × 2 labels: beside torch's `BCEWithLogitsLoss`, 1 of 3 losses are faster, 1 equal within a tenth, 1 slower. "
+        "Slowest: ASL (2.50 times). BCE takes 1.05 times its time.",
+        "2 × 2 labels: ASL takes 0.50 times the time of timm's.",
+        "2 × 2 labels: compiled by torch from plain code, ASL are faster than as called here.",
+        "mAP, 2 × 2: 0.010 times the time of torchmetrics'.",
+    ]
+    assert headlines(made("A", ours)) == []
 
 
 def test_figures_of_a_table() -> None:

@@ -26,9 +26,9 @@ from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets, given_datasets
 from steelyard.run.finish import outputs_of, reading_of, versions
-from steelyard.run.learn import Follow
+from steelyard.run.learn import Follow, TrainRequest
 from steelyard.run.resume import FREE, facts
-from steelyard.run.train import TrainRequest, learn
+from steelyard.run.train import learn
 from steelyard.training.batches import n_workers, ordered
 from steelyard.training.checkpoint import load_tensors, read_history, save_tensors
 from steelyard.training.step import pick_device

@@ -75,7 +75,7 @@ GOOD = line("5", np.ones((2, 3)))
     ("text", "said"),
     [
         ("", "a.tsv is empty"),
-        (GOOD + GOOD, "line 2: image 5 is there twice"),
+        (GOOD + GOOD, "line 2: image 5 occurs twice"),
         (GOOD + line("6", np.ones((2, 4))), "line 2: 4 features, not 3 as the first"),
         (GOOD[:-30].replace("\t", " ", 1), "line 1 has 5 fields"),
         (line("image", np.ones((2, 3))), "line 1: image 'image' with '2' boxes"),

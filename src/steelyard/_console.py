@@ -1,4 +1,4 @@
-"""What is printed in a terminal, and nothing that steers it."""
+"""Text for a terminal, without characters that control it."""
 
 from __future__ import annotations
 

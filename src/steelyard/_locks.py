@@ -29,7 +29,7 @@ class Taken(Exception):
 
 
 def lock(descriptor: int, shared: bool = False, waits: bool = True) -> bool:
-    """Lock an open file until it is closed; return whether it was. Without locks of the system nobody is kept out."""
+    """Lock an open file until it is closed; return whether it was locked. Without system locks it stays open to all."""
     if fcntl is None:
         return True
     try:
@@ -75,7 +75,7 @@ def _acquired(path: Path, waits: bool) -> int:
         if descriptor is not None:
             return descriptor
         holder = _holder(path)
-        if holder is None:  # it was let go, or taken over
+        if holder is None:  # it was released, or taken over
             continue
         if not waits and ((holder and _is_alive(holder)) or time.monotonic() > patience):
             raise Taken(_described(holder))
@@ -128,7 +128,7 @@ def _sign(descriptor: int, path: Path) -> None:
 
 
 def _holder(path: Path) -> dict[str, Any] | None:
-    """What is known of the process that has the lock: nothing where it has not signed yet, None without a file."""
+    """Return the process that holds the lock: empty before it has signed, None without a file."""
     with suppress(ValueError):
         document = json.loads(_content(path))
         if isinstance(document, dict) and isinstance(document.get("pid"), int):
@@ -148,7 +148,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:
-    """Whether a process may still be there: of another machine, and on Windows, that cannot be told."""
+    """Return whether a process may still run; on another machine and on Windows that cannot be known."""
     if holder.get("host") != socket.gethostname():
         return True
     if holder["pid"] < 1:
@@ -180,7 +180,7 @@ def _described(holder: dict[str, Any]) -> str:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that has this name now."""
+    """Return whether the open file still has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What may be set, and to what: names, types, defaults and meanings, read from dataclasses and constructors."""
+"""Settings: names, types, defaults and descriptions, read from dataclasses and constructors."""
 
 from __future__ import annotations
 

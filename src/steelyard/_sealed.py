@@ -23,7 +23,7 @@ def unsealed(text: str | bytes, format: str, version: int) -> dict[str, Any]:
     if (found := document.pop("version", None)) != version:
         raise ValueError(f"its version is {found}, this one reads {version}")
     if document.pop("sha256", None) != checksum(document):
-        raise ValueError("it does not have its checksum, it was cut, damaged or edited")
+        raise ValueError("it has a wrong checksum, it was cut, damaged or edited")
     return document
 
 

@@ -18,7 +18,7 @@ _COMPILED = ("numpy", "torch", "pyarrow", "torchvision", "sklearn", "onnxruntime
 
 
 class Stop:
-    """Whether a stop was asked for."""
+    """True once a stop was requested."""
 
     asked = False
 
@@ -71,6 +71,6 @@ def stoppable() -> Iterator[Stop]:
 
 
 def _is_importing() -> bool:
-    """Whether a compiled library is being imported right now."""
+    """Return whether a compiled library is being imported right now."""
     found = (sys.modules.get(name) for name in _COMPILED)
     return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in found)

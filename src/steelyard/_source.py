@@ -1,4 +1,4 @@
-"""Which source this is: what is measured with it says so."""
+"""Git commit of this checkout, recorded with every measurement."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def serving(place: Place, requests: int, rng: random.Random) -> Tally:
     except OSError as error:
         tally.add(f"no answer: {error}")
     running.signal(signal.SIGTERM)
-    ended = running.wait(30)
+    ended = running.wait(time.monotonic() - running.started + 30)
     tally.add(ended.wrong(0), 0)
     return tally
 

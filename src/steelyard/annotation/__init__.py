@@ -1,4 +1,4 @@
-"""Which labels are probably wrong, and which to annotate next."""
+"""Find labels that are probably wrong, and choose the ones to annotate next."""
 
 from steelyard.annotation.audit import Audit, LabelAudit, audit_labels
 from steelyard.annotation.next_cells import next_to_annotate

@@ -1,4 +1,4 @@
-"""Given labels that are probably wrong, by label and in one list; unknown ones that are probably present."""
+"""Estimate how many given labels are wrong, and rank them; rank unknown labels that are probably present."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Array: TypeAlias = NDArray[Any]
 Floats: TypeAlias = NDArray[np.float64]
 
 LISTED = 10_000
-"""Cells of a ranked list, by default."""
+"""Entries in a ranked list, by default."""
 RESAMPLES = 100
+"""Bootstrap resamples, by default."""
 GROUPS = 50
-"""Into which items are shared out to be resampled, group by group."""
+"""Groups of items that the bootstrap draws."""
 LEAST = 0.01
-"""Cells less probable than this are in no list."""
+"""The lists leave out labels that are wrong (or present) with a lower probability than this."""
 _CELLS = 1 << 20
 _MOST_COUNTS = 4e7
 
@@ -39,35 +40,62 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelAudit:
-    """How many of a label's given values are probably wrong; NaN where no positive or no negative is known."""
+    """Counts one label's given values that are probably wrong; NaN where no positive or no negative is known.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> row = sy.audit((eta > 0.5).astype(int), eta, resamples=10).labels[0]
+        >>> row.n_positive, row.n_negative, row.n_unknown
+        (100, 100, 0)
+        >>> row.wrong_negatives.low <= row.wrong_negatives.estimate <= row.wrong_negatives.high
+        True
+    """
 
     name: str
+    """The name of the label."""
     n_positive: int
+    """Items that are given the label."""
     n_negative: int
+    """Items that are given as not having it."""
     n_unknown: int
+    """Items for which it is unknown."""
     wrong_positives: Interval
-    """Given present, truly absent."""
+    """Estimated number of items given as present that are truly absent."""
     wrong_negatives: Interval
-    """Given absent, truly present."""
+    """Estimated number of items given as absent that are truly present."""
     probably_present: float
-    """Expected positives among unknown values."""
+    """Expected number of positives among the unknown items."""
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What `audit` found."""
+    """The result of `audit`: estimates by label, ranked lists, confused labels and near-duplicates.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> labels = (eta > 0.5).astype(int)
+        >>> labels[199], labels[100] = 0, -1  # a mistake, and a label that nobody gave
+        >>> audit = sy.audit(labels, eta, resamples=10)
+        >>> int(audit.wrong.items[0]), audit.why(audit.wrong, 0)
+        (199, 'given absent, but present with probability >0.99')
+        >>> audit.present.items.tolist()
+        [100]
+        >>> audit.wrong_probability().shape
+        (200, 1)
+    """
 
     labels: tuple[LabelAudit, ...]
-    """In the order of the table."""
+    """One entry per label, in the order of the table."""
     wrong: Ranked
-    """Known cells by the probability that they are wrong."""
+    """Known labels of items, ranked by the probability that they are wrong."""
     present: Ranked
-    """Unknown cells by the probability that the label is present."""
+    """Unknown labels of items, ranked by the probability that they are present."""
     confused: tuple[Confused, ...]
-    """Labels that are given in the place of others, the clearest first."""
+    """Pairs of labels of which one is given in place of the other, the clearest first."""
     contradictions: tuple[Contradiction, ...]
     """Near-duplicates with contradicting labels; empty without embeddings."""
     rates: noise.Rates
+    """Estimated noise rates of each label."""
     _source: _Table = field(repr=False)
 
     def wrong_probability(self) -> NDArray[np.float32]:
@@ -80,25 +108,25 @@ class Audit:
         return self._source.labels
 
     def why(self, ranked: Ranked, k: int) -> str:
-        """Return why a cell of `wrong` or `present` is there."""
+        """Return the reason why entry `k` of `wrong` or `present` is listed."""
         eta, given, item = float(ranked.probability[k]), int(ranked.given[k]), int(ranked.items[k])
         if given == UNKNOWN:
             return f"not annotated; present with probability {as_text(eta)}"
-        said = "present" if given else "absent"
-        other = self._told.get((item, int(ranked.labels[k])))
+        value = "present" if given else "absent"
+        other = self._contradicted_by.get((item, int(ranked.labels[k])))
         beside = "" if other is None else f"; the near-duplicate {other} is given {'absent' if given else 'present'}"
-        return f"given {said}, but present with probability {as_text(eta)}{beside}"
+        return f"given {value}, but present with probability {as_text(eta)}{beside}"
 
     @property
-    def _told(self) -> dict[tuple[int, int], str]:
-        """The id of a near-duplicate that contradicts a cell."""
+    def _contradicted_by(self) -> dict[tuple[int, int], str]:
+        """Ids of near-duplicates with a contradicting label, by item and label."""
         ids = self.table.ids
         pairs = ((c.first, c.second, c.label) for c in self.contradictions)
         return {key: ids[other] for i, j, c in pairs for key, other in (((i, c), j), ((j, c), i))}
 
 
-class _Block(NamedTuple):
-    """Some rows of the table."""
+class _RowBlock(NamedTuple):
+    """Consecutive rows of the table."""
 
     start: int
     log_odds: Floats
@@ -113,12 +141,12 @@ class _Block(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Labels and stored probabilities, read some rows at a time."""
+    """Labels and stored probabilities, read in blocks of rows."""
 
     labels: Labels
     probabilities: Array
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[_RowBlock]:
         """Yield the rows in order, a million cells at a time."""
         n, step = len(self.labels), max(1, _CELLS // max(self.labels.n_labels, 1))
         for start in range(0, n, step):
@@ -127,7 +155,7 @@ class _Table(NamedTuple):
             _check(p, start)
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(p) - np.log1p(-p), -noise.LARGEST, noise.LARGEST)
-            yield _Block(start, odds, self.labels.rows(np.arange(start, stop)))
+            yield _RowBlock(start, odds, self.labels.rows(np.arange(start, stop)))
 
 
 def _check(p: Floats, start: int) -> None:
@@ -148,15 +176,23 @@ def audit_labels(
 ) -> Audit:
     """Find labels that are probably wrong.
 
-    The probabilities must come from models that have not seen the labels they are compared with: those of folds.
+    The probabilities must be out of fold: they come from models that have not seen the labels of that item.
 
     Args:
-        labels: `Labels`, or (N, L), 1 present, 0 absent, −1 unknown.
-        probabilities: (N, L), out of fold; a memory-mapped array is read some rows at a time.
-        embeddings: (N, D), by which near-duplicates with contradicting labels are found.
-        limit: cells in each ranked list, at most.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        labels: `Labels`, or an array (N, L) of 1 (present), 0 (absent) and −1 (unknown).
+        probabilities: out-of-fold probabilities (N, L); a memory-mapped array is read in blocks of rows.
+        embeddings: array (N, D); if given, near-duplicates with contradicting labels are searched by it.
+        limit: maximum number of entries in each ranked list.
+        resamples: number of bootstrap resamples for the intervals.
+        seed: seed of the bootstrap.
+
+    Examples:
+        >>> eta = 1 / (1 + np.exp(-np.linspace(-6, 6, 200)))[:, None]
+        >>> labels = (eta > 0.5).astype(int)
+        >>> labels[199] = 0  # a mistake
+        >>> audit = sy.annotation.audit_labels(labels, eta, resamples=10)
+        >>> int(audit.wrong.items[0])
+        199
     """
     table = labels if isinstance(labels, Labels) else Labels(labels)
     if np.shape(probabilities) != (len(table), table.n_labels):
@@ -171,32 +207,32 @@ def audit_labels(
     drawn = _resampled(counts, resamples, seed)
     rates, *others = noise.fit_rates(counts.sum(0), drawn)
     wrong, present, confused = _ranked(source, rates, limit)
-    found = contradictions(table, embeddings, seed) if embeddings is not None else ()
+    near_duplicates = contradictions(table, embeddings, seed) if embeddings is not None else ()
     here = _totals(counts.sum(0), rates)
     ends = np.quantile([_totals(*pair) for pair in zip(drawn, others, strict=True)], (0.025, 0.975), axis=0)
     hidden = (unknown * rates.present(noise.centres()[:, None]).T).sum(1)
-    return Audit(_by_label(table, here, ends, hidden), wrong, present, confused, found, rates, source)
+    return Audit(_by_label(table, here, ends, hidden), wrong, present, confused, near_duplicates, rates, source)
 
 
 def _counted(source: _Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return known cells by group of items, label, bin and whether given present, and unknown ones by label and bin."""
+    """Count known labels by group of items, label, bin and given value, and unknown ones by label and bin."""
     n_labels, bins = source.labels.n_labels, noise.N_BINS
     n_groups = int(np.clip(_MOST_COUNTS // (2 * n_labels * bins), 10, GROUPS))
     group = _groups_of(source.labels, n_groups, seed)
     counts = np.zeros(n_groups * n_labels * bins * 2, np.int64)
     unknown = np.zeros(n_labels * bins, np.int64)
     for block in source.blocks():
-        at = np.arange(n_labels) * bins + noise.bin_of(block.log_odds)
+        cell_bin = np.arange(n_labels) * bins + noise.bin_of(block.log_odds)
         hidden = block.given == UNKNOWN
-        unknown += np.bincount(at[hidden], minlength=len(unknown))
-        rows = group[block.start : block.start + len(at), None] * (n_labels * bins)
-        both = 2 * (rows + at) + (block.given >= 0.5)
+        unknown += np.bincount(cell_bin[hidden], minlength=len(unknown))
+        rows = group[block.start : block.start + len(cell_bin), None] * (n_labels * bins)
+        both = 2 * (rows + cell_bin) + (block.given >= 0.5)
         counts += np.bincount(both[~hidden], minlength=len(counts))
     return counts.reshape(n_groups, n_labels, bins, 2), unknown.reshape(n_labels, bins)
 
 
 def _groups_of(labels: Labels, n_groups: int, seed: int) -> NDArray[np.int64]:
-    """Return the group of each item, at random; items that belong together are in one."""
+    """Assign items to groups at random; items that belong together stay in one group."""
     rng = np.random.default_rng(seed)
     if labels.item_groups is None:
         return rng.permutation(len(labels)) % n_groups
@@ -205,7 +241,7 @@ def _groups_of(labels: Labels, n_groups: int, seed: int) -> NDArray[np.int64]:
 
 
 def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ranked, tuple[Confused, ...]]:
-    """Return both lists and the confused pairs, in one pass over the table."""
+    """Return both ranked lists and the confused pairs, in one pass over the table."""
     wrong, present, confusion = nothing(), nothing(), Confusion(source.labels)
     for block in source.blocks():
         eta = rates.present(block.log_odds)
@@ -217,8 +253,8 @@ def _ranked(source: _Table, rates: noise.Rates, limit: int) -> tuple[Ranked, Ran
     return wrong, present, confusion.pairs()
 
 
-def _cells(block: _Block, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
-    """Return the cells of a block that may be among the best."""
+def _cells(block: _RowBlock, eta: Floats, score: Floats, so_far: Ranked, limit: int) -> Ranked:
+    """Return the entries of a block that may be among the best `limit`."""
     least = max(LEAST, float(so_far.score[-1]) if so_far.n >= limit else 0.0)
     with np.errstate(invalid="ignore"):
         row, label = np.nonzero(score >= least)
@@ -228,7 +264,7 @@ def _cells(block: _Block, eta: Floats, score: Floats, so_far: Ranked, limit: int
 
 
 def _resampled(counts: NDArray[np.int64], resamples: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the counts of all items with groups of them drawn with replacement, many times."""
+    """Return bootstrap resamples of the counts, drawing groups of items with replacement."""
     rng = np.random.default_rng(seed)
     often = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), size=resamples)
     return [np.tensordot(times, counts, 1) for times in often]

@@ -1,4 +1,4 @@
-"""Labels that are given in the place of others."""
+"""Find labels that are given in place of others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from steelyard.data.inspect import MOST_LABELS
 from steelyard.labels import Labels
 
 LEAST_WRONG = 0.05
-"""Cells that are wrong with a lower probability are taken as right."""
+"""Labels that are wrong with a lower probability count as right."""
 LEAST_ITEMS = 1.0
-"""Pairs that are expected in fewer items beyond chance are not listed."""
+"""Minimum expected number of items beyond chance for a pair to be listed."""
 _LISTED = 50
 
 
@@ -28,11 +28,11 @@ class Confused(NamedTuple):
     items: float
     """Expected number of such items: the sum of the products of both probabilities."""
     by_chance: float
-    """What that would be if either error came independently of the other."""
+    """Expected number if the two errors were independent."""
 
 
 class Confusion:
-    """Counts, over blocks of a table, how often one label is wrongly present where another is wrongly absent."""
+    """Counts how often one label is wrongly present where another is wrongly absent, block by block."""
 
     def __init__(self, labels: Labels) -> None:
         self.names, self.n = labels.names, 0
@@ -41,7 +41,7 @@ class Confusion:
         self.totals = np.zeros((2, labels.n_labels))
 
     def add(self, wrong: NDArray[Any], given: NDArray[Any]) -> None:
-        """Take the probability that each label of some items is wrong, and what is given."""
+        """Add a block of items: the probability that each label is wrong, and the given labels."""
         if not len(self.both):
             return
         with np.errstate(invalid="ignore"):

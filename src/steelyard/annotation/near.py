@@ -1,4 +1,4 @@
-"""Items that are nearly the same by their embeddings, and contradict each other in a label."""
+"""Find near-duplicates by embedding whose labels contradict each other."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = NDArray[np.int64]
 
 NEAR = 0.1
-"""Items are near-duplicates where their distance is at most this share of that between two items at random."""
+"""Near-duplicates are at most this far apart, as a share of the typical distance of two items."""
 MOST_COMPARED = 20_000
-"""Up to so many items every pair is compared; of more, those that random projections put side by side."""
+"""Maximum number of items for which all pairs are compared; beyond it, only neighbours in random projections."""
 PROJECTIONS = 16
 NEIGHBOURS = 8
-"""Items that follow in the order of a projection, with which each one is compared."""
+"""Number of next items along a projection that each item is compared with."""
 LISTED = 1000
 _ROWS = 1024
 
 
 class Contradiction(NamedTuple):
-    """Two near-duplicates of which one has a label and the other has not."""
+    """Two near-duplicates, one with a label and one without it."""
 
     first: int
     second: int
-    """Rows of the table; of the second the label is given absent where that of the first is present, or so reversed."""
+    """Rows of the table; the label is given present for one and absent for the other."""
     label: int
     distance: float
-    """As a share of that between two items at random; 0 for the same embedding."""
+    """Distance as a share of the typical one; 0 for equal embeddings."""
 
 
 def contradictions(labels: Labels, embeddings: Array, seed: int = 0) -> tuple[Contradiction, ...]:
     """Return near-duplicates with contradicting labels, the nearest first; 1,000 at most.
 
     Args:
-        labels: of N items.
-        embeddings: (N, D).
-        seed: of the projections.
+        labels: table of N items.
+        embeddings: array (N, D).
+        seed: seed of the random projections.
     """
     x = standardised(embeddings, len(labels))
-    found: list[Contradiction] = []
+    pairs: list[Contradiction] = []
     for first, second, distance in zip(*near_pairs(x, seed), strict=True):
         a, b = labels.rows(np.array([first, second]))
         known = (a != UNKNOWN) & (b != UNKNOWN)
         for c in np.flatnonzero(known & ((a >= 0.5) != (b >= 0.5))).tolist():
-            found.append(Contradiction(int(first), int(second), c, float(distance)))
-        if len(found) >= LISTED:
+            pairs.append(Contradiction(int(first), int(second), c, float(distance)))
+        if len(pairs) >= LISTED:
             break
-    return tuple(found[:LISTED])
+    return tuple(pairs[:LISTED])
 
 
 def standardised(embeddings: Array, n_items: int) -> Array:
@@ -80,7 +80,7 @@ def near_pairs(x: Array, seed: int = 0) -> tuple[Index, Index, Array]:
 
 
 def _all_near(x: Array, radius: float) -> tuple[Index, Index]:
-    """Return the pairs i < j that a matrix product puts within a radius, rounding allowed for."""
+    """Return the pairs i < j within a radius by matrix products, with some slack for rounding."""
     square = np.square(x).sum(1)
     slack = 1e-5 * float(square.max())
     pairs = []

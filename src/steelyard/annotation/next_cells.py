@@ -1,4 +1,4 @@
-"""Which unknown labels to annotate next.
+"""Choose the unknown labels to annotate next.
 
 Annotating a cell whose label is present with probability η adds η(1−η) to what is known about that label (its Fisher
 information, under a linear model of the log-odds). What label c gains is the logarithm of what is known,
@@ -30,9 +30,9 @@ By: TypeAlias = Literal["gain", "uncertainty", "random"]
 METHODS = ("gain", "uncertainty", "random")
 UNITS = ("cell", "item")
 FLOOR = 0.5
-"""Information that every label is taken to start with, about that of two annotated cells."""
+"""Information that every label starts with, about that of two annotated items."""
 NEIGHBOURHOODS = 64
-"""Into which items are shared out by their embeddings."""
+"""Number of clusters of items by their embeddings."""
 _SAMPLE = 20_000
 _ROWS = 16_384
 
@@ -49,38 +49,52 @@ def next_to_annotate(
     cell_cost: float | Array = 1.0,
     quota: int | Mapping[str, int] | None = None,
     information: Array | None = None,
+    exclude: Array | None = None,
     seed: int = 0,
 ) -> Ranked:
-    """Return the unknown cells most worth annotating, the best first; their `score` is the gain per cost.
+    """Return the unknown labels of items most worth annotating, the best first; their `score` is the gain per cost.
 
     Args:
-        labels: `Labels`, or (N, L), 1 present, 0 absent, −1 unknown.
-        probabilities: (N, L), calibrated, of models that have not seen the label they tell of.
-        budget: what may be spent: the number of cells where each costs 1 and opening an item nothing.
-        by: "gain"; or for comparison "uncertainty" (η nearest ½) or "random".
-        unit: "cell", or "item": then every unknown label of a chosen item is annotated.
-        embeddings: (N, D), by which the cells of a label are spread over different items.
-        item_cost: of opening an item, paid once however many of its labels are annotated.
-        cell_cost: of one label of an item; or (L,), one for each label.
-        quota: cells of each label at most, or such numbers by the name of a label.
-        information: I_c of what is known about each label besides these items, (L,).
-        seed: of "random" and of neighbourhoods.
+        labels: `Labels`, or an array (N, L) of 1 (present), 0 (absent) and −1 (unknown).
+        probabilities: calibrated probabilities (N, L), by models that have not seen the labels of that item.
+        budget: total cost to spend; with the default costs, the number of labels to ask about.
+        by: "gain"; or, as baselines, "uncertainty" (η nearest ½) or "random".
+        unit: "cell" asks about single labels of items; "item" asks about all unknown labels of an item.
+        embeddings: array (N, D); if given, the questions about a label are spread over items that look different.
+        item_cost: cost of opening an item, paid once per item.
+        cell_cost: cost of one question, or an array (L,) with one cost per label.
+        quota: maximum number of questions per label, or a mapping from label names to such numbers.
+        information: information about each label (L,) from items other than these, see I_c above.
+        exclude: boolean array (N, L) of labels not to ask about, such as those that nobody could tell.
+        seed: seed of "random" and of the neighbourhoods of embeddings.
+
+    Examples:
+        >>> labels = np.array([[1, -1], [0, -1], [-1, 0], [1, 0]])
+        >>> eta = np.array([[0.9, 0.1], [0.2, 0.5], [0.6, 0.1], [0.7, 0.2]])
+        >>> cells = sy.next_to_annotate(labels, eta, budget=2)
+        >>> cells.items.tolist(), cells.labels.tolist()
+        ([1, 2], [1, 0])
+        >>> sy.next_to_annotate(labels, eta, budget=2, quota=1, cell_cost=[1, 2]).labels.tolist()
+        [0]
     """
     table = labels if isinstance(labels, Labels) else Labels(labels)
     given, eta, cost = _checked(table, probabilities, budget, by, unit, item_cost, cell_cost)
-    if not (given == UNKNOWN).any():
+    open_cells = given == UNKNOWN
+    if not open_cells.any():
         raise ValueError(
             "there is no unknown label: what is not annotated must be empty or -1, not 0 (--absent unknown)"
         )
+    if exclude is not None:
+        open_cells &= ~_mask(exclude, given.shape)
     rng = np.random.default_rng(seed)
     near = None if embeddings is None else neighbourhoods(embeddings, len(table), seed)
     most = _quotas(table, quota)
     if by == "gain":
         more = np.zeros(table.n_labels) if information is None else np.asarray(information, np.float64)
-        gain = _gains(given, eta, more + FLOOR, most, near)
+        gain = _gains(open_cells, given != UNKNOWN, eta, more + FLOOR, most, near)
     else:
         value = rng.random(eta.shape) if by == "random" else 0.5 - np.abs(eta - 0.5)
-        gain = _capped(np.where(given == UNKNOWN, value, -np.inf), most)
+        gain = _capped(np.where(open_cells, value, -np.inf), most)
     if item_cost == 0 and unit == "cell":
         return _cells(gain, eta, cost, budget, by)
     return _items(gain, eta, cost, item_cost, budget, whole=unit == "item")
@@ -89,7 +103,7 @@ def next_to_annotate(
 def _checked(
     table: Labels, probabilities: Array, budget: float, by: str, unit: str, item_cost: float, cell_cost: Any
 ) -> tuple[Array, Floats, Floats]:
-    """Return labels and probabilities (N, L) and the costs of a cell (L,), or say what is wrong with them."""
+    """Check the arguments; return labels and probabilities (N, L) and the cost of a question per label (L,)."""
     for name, value, known in (("by", by, METHODS), ("unit", unit, UNITS)):
         if value not in known:
             raise ValueError(f"{name} is {value!r}: choose one of {', '.join(known)}")
@@ -112,7 +126,7 @@ def _checked(
 
 
 def _quotas(table: Labels, quota: int | Mapping[str, int] | None) -> Index:
-    """Return how many cells of each label may be taken, (L,)."""
+    """Return the maximum number of questions per label, (L,)."""
     most = np.full(table.n_labels, len(table), np.int64)
     if quota is None:
         return most
@@ -128,14 +142,20 @@ def _quotas(table: Labels, quota: int | Mapping[str, int] | None) -> Index:
     return most
 
 
-def _gains(given: Array, eta: Floats, more: Floats, most: Index, near: Index | None) -> Floats:
-    """Return what each unknown cell adds after the better ones of its label, (N, L); −∞ for known cells."""
+def _mask(exclude: Array, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    mask = np.asarray(exclude)
+    if mask.shape != shape or mask.dtype != np.bool_:
+        raise ValueError(f"exclude is {mask.dtype} of shape {mask.shape}: give a boolean array of shape {shape}")
+    return mask
+
+
+def _gains(open_cells: Array, is_known: Array, eta: Floats, more: Floats, most: Index, near: Index | None) -> Floats:
+    """Return the gain (N, L) of each label that may be asked after the better ones of its column; −∞ for the others."""
     worth = eta * (1 - eta)
-    unknown = given == UNKNOWN
-    known = np.where(unknown, 0.0, worth).sum(0) + more
+    known = np.where(is_known, worth, 0.0).sum(0) + more
     out = np.full(eta.shape, -np.inf)
     for c in range(eta.shape[1]):
-        rows = np.flatnonzero(unknown[:, c])
+        rows = np.flatnonzero(open_cells[:, c])
         value = worth[rows, c]
         order = np.argsort(-value, kind="stable")
         if near is not None:
@@ -149,7 +169,7 @@ def _gains(given: Array, eta: Floats, more: Floats, most: Index, near: Index | N
 
 
 def _rank_within(group: Index, order: Index) -> Index:
-    """Return for each entry how many of its group come before it in an order."""
+    """Return for each entry the number of entries of its group that precede it in the order."""
     by_group = order[np.argsort(group[order], kind="stable")]
     sizes = np.bincount(group)
     rank = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -159,14 +179,14 @@ def _rank_within(group: Index, order: Index) -> Index:
 
 
 def _capped(value: Floats, most: Index) -> Floats:
-    """Leave each label its best cells, as many as its quota has."""
+    """Keep the best entries of each label, up to its quota; set the others to −∞."""
     for c in np.flatnonzero(most < len(value)).tolist():
         value[np.argsort(-value[:, c], kind="stable")[most[c] :], c] = -np.inf
     return value
 
 
 def _cells(gain: Floats, eta: Floats, cost: Floats, budget: float, by: str) -> Ranked:
-    """Return the cells of highest gain per cost that the budget pays for."""
+    """Return the entries of highest gain per cost that the budget pays for."""
     score = gain / cost if by == "gain" else gain
     n_most = min(int(np.isfinite(score).sum()), int(budget / cost.min() + 1e-9))
     flat = score.ravel()
@@ -177,7 +197,7 @@ def _cells(gain: Floats, eta: Floats, cost: Floats, budget: float, by: str) -> R
 
 
 def _items(gain: Floats, eta: Floats, cost: Floats, item_cost: float, budget: float, whole: bool) -> Ranked:
-    """Return the cells of the items of highest gain per cost: of each the cells that make this highest, or all."""
+    """Return the items of highest gain per cost, each with the entries that maximise it, or with all (`whole`)."""
     best = np.argsort(-gain / cost, axis=1, kind="stable")
     sorted_gain = np.take_along_axis(gain, best, 1)
     there = np.isfinite(sorted_gain)
@@ -205,7 +225,7 @@ def _as_ranked(order: Index, score: Floats, eta: Floats) -> Ranked:
 
 
 def neighbourhoods(embeddings: Array, n_items: int, seed: int) -> Index:
-    """Return the neighbourhood of each item, (N,): its nearest of some centres, by k-means on a sample."""
+    """Return the cluster (N,) of each item, by k-means fitted to a sample."""
     from sklearn.cluster import MiniBatchKMeans
 
     x = standardised(embeddings, n_items)

@@ -1,4 +1,4 @@
-"""How often given labels are wrong, estimated from out-of-fold probabilities.
+"""Estimate how often given labels are wrong from out-of-fold probabilities.
 
 One label is given present with probability
 
@@ -28,17 +28,17 @@ from torch import Tensor
 Floats: TypeAlias = NDArray[np.float64]
 
 DEVIATION = 0.2
-"""Of logit m and logit f of a label from the rate of all labels."""
+"""Prior deviation of a label's logit m and logit f from the shared rate."""
 SLOPE_DEVIATION = 0.5
-"""Of log e^s from 0: probabilities are calibrated, or nearly so."""
+"""Prior deviation of s from 0: probabilities are calibrated, or nearly so."""
 USUAL = -2.9
-"""Logit of the rate that is expected before any label is seen, 5 %; it may well be off by a factor of 3."""
+"""Prior mean of the logit of the shared rate: 5 %; its deviation is 1, a factor of about 3."""
 MOST = 0.5
-"""Above which share of negatives given present a label is not believed to be."""
+"""Upper bound of a, the share of negatives given present."""
 LARGEST = 12.0
-"""Log-odds beyond which items are not told apart."""
+"""Log-odds are clipped to ± this value."""
 N_BINS = 240
-"""Of log-odds, each 0.1 wide."""
+"""Number of bins of the log-odds, each 0.1 wide."""
 _STEPS = 300
 _FEWER_STEPS = 30
 _AT_ONCE = 2e6
@@ -58,7 +58,7 @@ class Rates(NamedTuple):
     shift: Floats
     """t."""
     shared: float
-    """ν, the rate about which the labels' own lie."""
+    """ν, the rate shared by all labels."""
 
     def present(self, log_odds: Floats) -> Floats:
         """Return η, (…, L), of log-odds (…, L), whatever is given; where no rate is known, their own probability."""
@@ -89,7 +89,7 @@ def centres() -> Floats:
 
 
 class _Parameters(NamedTuple):
-    """Of R fits: logit m − logit ν, logit f − logit ν, s and t, each (R, L), and logit ν, (R, 1)."""
+    """Parameters of R fits: logit m − logit ν, logit f − logit ν, s and t, each (R, L), and logit ν, (R, 1)."""
 
     m: Tensor
     f: Tensor
@@ -155,10 +155,10 @@ def _cost(n: Tensor, here: _Parameters) -> Tensor:
     return spread - likelihood
 
 
-def _spread_out(at: _Parameters, total: Tensor, usable: Tensor, n_labels: int) -> list[Rates]:
+def _spread_out(fits: _Parameters, total: Tensor, usable: Tensor, n_labels: int) -> list[Rates]:
     """Return R rates of all labels, NaN at those that cannot be used."""
-    parts = (*at.noise(total), at.s.exp(), at.t)
+    parts = (*fits.noise(total), fits.s.exp(), fits.t)
     whole = np.full((len(parts), len(total), n_labels), np.nan)
     whole[:, :, usable.numpy()] = torch.stack(parts).numpy()
-    shared = torch.sigmoid(at.shared[:, 0]).tolist()
+    shared = torch.sigmoid(fits.shared[:, 0]).tolist()
     return [Rates(m, f, a, s, t, rate) for a, m, f, s, t, rate in zip(*whole, shared, strict=True)]

@@ -1,4 +1,4 @@
-"""Cells of a table of labels, the best first, and the CSV file in which they are handed to people."""
+"""Ranked labels of items, and the CSV file that hands them to people as questions."""
 
 from __future__ import annotations
 
@@ -19,30 +19,37 @@ WRONG, PRESENT = "wrong?", "present?"
 
 
 class Ranked(NamedTuple):
-    """Cells of a table, the best first, one entry per cell in each array."""
+    """Labels of items, the best first: one entry per item and label in each array.
+
+    Examples:
+        >>> eta = np.array([[0.2, 0.5], [0.9, 0.6]])
+        >>> cells = sy.next_to_annotate(np.full((2, 2), -1), eta, budget=3, by="uncertainty")
+        >>> cells.n, cells.first(2).items.tolist(), cells.first(2).labels.tolist()
+        (3, [0, 1], [1, 1])
+    """
 
     items: NDArray[np.int64]
-    """Rows of the table."""
+    """Rows of the table of labels."""
     labels: NDArray[np.int64]
-    """Its columns."""
+    """Columns of the table."""
     given: NDArray[np.int8]
     """1 present, 0 absent, −1 unknown."""
     probability: NDArray[np.float64]
-    """That the label is present, by the model alone."""
+    """Probability that the label is present, by the model alone."""
     score: NDArray[np.float64]
-    """By which cells are ranked: the probability that a given label is wrong or an unknown one present, or a gain."""
+    """The ranking: the probability that a given label is wrong or that an unknown one is present, or the gain."""
 
     @property
     def n(self) -> int:
-        """How many cells."""
+        """The number of entries."""
         return len(self.items)
 
     def first(self, n: int) -> Ranked:
-        """Return the first n cells."""
+        """Return the first n entries."""
         return self.at(slice(n))
 
     def at(self, where: Any) -> Ranked:
-        """Return the cells at some positions."""
+        """Return the entries at these positions."""
         return Ranked(*(part[where] for part in self))
 
 
@@ -53,7 +60,7 @@ def nothing() -> Ranked:
 
 
 def best(parts: Sequence[Ranked], n: int) -> Ranked:
-    """Return the n cells of highest score of several lists, equal ones by item and label."""
+    """Merge lists and return the n entries of highest score; ties are ordered by item and label."""
     joined = Ranked(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     if joined.n > n > 0:  # cells as good as the n-th are kept until the order is known
         least = np.partition(joined.score, joined.n - n)[joined.n - n]
@@ -63,28 +70,40 @@ def best(parts: Sequence[Ranked], n: int) -> Ranked:
 
 
 def as_text(probability: float) -> str:
-    """Return a probability in two digits; "1" and "0" are never said of what is not certain."""
+    """Format a probability with two digits; it never reads "1.00" or "0.00"."""
     if 0.005 <= probability < 0.995:
         return f"{probability:.2f}"
     return ">0.99" if probability > 0.5 else "<0.01"
 
 
+def score_text(score: float) -> str:
+    """Format a score with three digits; a probability that is not certain never reads "1"."""
+    return ">0.999" if 0.9995 <= score <= 1 else f"{score:.3g}"
+
+
 Why = Callable[[int], str]
-"""Says in a few words why the cell of a rank is in the list."""
+"""Returns a short reason why an entry is in the list."""
 
 
 def write_queue(path: str | Path, ranked: Ranked, labels: Labels, why: Why, paths: Sequence[str] | None = None) -> None:
-    """Write a CSV file with one row per cell, the best first: what `steelyard serve --review` shows.
+    """Write a CSV file with one row per question, the best first, for `steelyard serve --review`.
 
     Its columns are rank, id, label, question ("wrong?" of a given label, "present?" of an unknown one), given (1, 0 or
     empty), probability, score, why, path. A ' is put before ids and labels that a spreadsheet would run as formulas.
 
     Args:
-        path: of the file.
-        ranked: the cells.
-        labels: the table.
-        why: gives the reason for each row.
-        paths: the image file of each item of the table, None where there are none.
+        path: where to write the file.
+        ranked: the entries to write.
+        labels: the table of labels that `ranked` refers to.
+        why: function that returns the reason for row k.
+        paths: image file of each item of the table; None if the items are not images.
+
+    Examples:
+        >>> labels = sy.Labels(np.array([[1, -1], [-1, 0]]), names=["cat", "dog"], ids=["a", "b"])
+        >>> cells = sy.next_to_annotate(labels, np.array([[0.9, 0.5], [0.3, 0.2]]), budget=2)
+        >>> sy.annotation.write_queue("queue.csv", cells, labels, why=lambda k: "little is known")
+        >>> print(open("queue.csv").readline().strip())
+        rank,id,label,question,given,probability,score,why,path
     """
     check_place(path)
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="") as file:
@@ -96,7 +115,7 @@ def write_queue(path: str | Path, ranked: Ranked, labels: Labels, why: Why, path
 
 
 def rows_of(ranked: Ranked, labels: Labels, why: Why, paths: Sequence[str] | None = None) -> list[dict[str, str]]:
-    """Return the rows of the file, by column, but for their rank."""
+    """Return the rows of the file as dictionaries by column, without the rank."""
     rows = []
     for k, (item, label, given, eta, score) in enumerate(zip(*(part.tolist() for part in ranked), strict=True)):
         question, shown = (PRESENT, "") if given == UNKNOWN else (WRONG, str(given))

@@ -1,4 +1,4 @@
-"""Labels with out-of-fold probabilities: of a run, of any model's scores in a file, or by logistic regression."""
+"""Load labels with out-of-fold probabilities: of a run, from a file of scores, or by logistic regression."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy.special import expit
 
 from steelyard.calibrate.crossfit import cross_fitted, fewest_of_a_kind, folds_of
 from steelyard.config.sections import DataSettings
@@ -31,30 +32,30 @@ from steelyard.training.step import pick_device
 Array: TypeAlias = NDArray[Any]
 
 PREFIX = "probability:"
-"""Of the columns that `steelyard predict` writes."""
+"""Prefix of the columns that `steelyard predict` writes."""
 
 
-class Source(NamedTuple):
-    """Labels, and what models that have not seen them say."""
+class AuditData(NamedTuple):
+    """Labels with probabilities from models that have not seen them."""
 
     labels: Labels
     probabilities: Array
     """(N, L)."""
     paths: Sequence[str] | None
-    """The image file of each item."""
+    """Image file of each item."""
     embeddings: Array | None
-    """(N, D), where items are features or a frozen backbone makes such."""
+    """Array (N, D) where items are features or pass a frozen backbone."""
     note: str
-    """Where the probabilities come from."""
+    """Origin of the probabilities, for people to read."""
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether this is the folder of a run."""
+    """Return whether the path is the folder of a run."""
     return Path(path).is_dir() and RunFolder(path).is_run
 
 
-def of_run(run: str | os.PathLike[str], console: Console | None = None) -> Source:
-    """Return the training items of a run with what its folds say of them, or else its validation items."""
+def of_run(run: str | os.PathLike[str], console: Console | None = None) -> AuditData:
+    """Return the training items of a run with its out-of-fold probabilities, or else its validation items."""
     trained, config = RunFolder(run).load(), run_config(run)
     if not trained.reading.has_probability:
         raise ValueError(f"{run} has no probabilities, since {trained.reading.why}: run steelyard calibrate first")
@@ -78,7 +79,7 @@ def of_run(run: str | os.PathLike[str], console: Console | None = None) -> Sourc
     device, workers = pick_device(config.train.device), n_workers(-1, items)
     judged = judge(trained, outputs, config.evaluate, True, device, workers, console)
     labels = items.labels.arranged(trained.names, UNKNOWN).grouped(items.labels.item_groups)
-    return Source(labels, judged.probabilities.numpy(), paths_of(items), _embeddings(trained, items, console), note)
+    return AuditData(labels, judged.probabilities.numpy(), paths_of(items), _embeddings(trained, items, console), note)
 
 
 def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
@@ -91,14 +92,14 @@ def _validation(run: str | os.PathLike[str], own: Datasets) -> Any:
 
 
 def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array | None:
-    """Return features of items by which near-duplicates are found, None where there are none at hand."""
+    """Return features for the search of near-duplicates; None where there are none."""
     if is_array(items):
         return _features(items)
     inside = items.data if isinstance(items, Subset) else items
     if isinstance(inside, ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
         device = pick_device("auto")
-        found = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
-        return np.asarray(found.inputs)
+        computed = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
+        return np.asarray(computed.inputs)
     return None
 
 
@@ -107,12 +108,12 @@ def _features(items: Any) -> Array | None:
     return inputs if inputs.ndim == 2 and inputs.shape[1] else None
 
 
-def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> Source:
-    """Return labelled data with the scores of a file or, where it holds features, of logistic regression."""
+def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> AuditData:
+    """Return labelled data with probabilities from a file or, for features, from logistic regression."""
     data = open_to_inspect(settings).data
     labels, embeddings = data.labels, _features(data) if isinstance(data, ArrayDataset) else None
     if scores is not None:
-        return Source(labels, read_scores(scores, labels), paths_of(data), embeddings, f"probabilities of {scores}")
+        return AuditData(labels, read_scores(scores, labels), paths_of(data), embeddings, f"probabilities of {scores}")
     if embeddings is None or len(data) < FEWEST_ITEMS:
         raise ValueError(
             f"{settings.path} has no out-of-fold probabilities: train first and audit the run, or give a file of such "
@@ -120,7 +121,7 @@ def of_data(settings: DataSettings, scores: str | None, seed: int = 0) -> Source
         )
     eta = regression(data, seed)
     note = "out-of-fold probabilities of logistic regression; audit a run for those of a better model"
-    return Source(labels, eta, None, embeddings, note)
+    return AuditData(labels, eta, None, embeddings, note)
 
 
 def regression(data: Any, seed: int = 0) -> Array:
@@ -148,45 +149,66 @@ def read_scores(path: str, labels: Labels) -> Array:
         values, ids, names = _from_csv(file, labels)
     else:
         raise ValueError(f"--scores is {path}: give a .csv or .npz file")
-    rows, columns = ({key: k for k, key in enumerate(keys)} for keys in (ids, names))
-    for what, keys, there in (("item", labels.ids, rows), ("label", labels.names, columns)):
-        lacking = next((key for key in keys if key not in there), None)
-        if lacking is not None:
-            raise ValueError(f"{path} has no probabilities of {what} {lacking!r}: give those of every {what}")
-    return values[np.ix_([rows[i] for i in labels.ids], [columns[c] for c in labels.names])]
+    places = [_places("item", labels.ids, ids, path), _places("label", labels.names, names, path)]
+    ordered = values[np.ix_(*places)]
+    bad = np.argwhere(~((ordered >= 0) & (ordered <= 1)))
+    if len(bad):
+        i, c = bad[0].tolist()
+        one = f"probability {ordered[i, c]:g} for item {labels.ids[i]!r}, label {labels.names[c]!r}"
+        raise ValueError(f"{path} has {one}: it must lie between 0 and 1")
+    return ordered
+
+
+def _places(kind: str, keys: Sequence[str], there: Sequence[str], path: str) -> list[int]:
+    """Return where each item or label of the table is in the file."""
+    place = {key: k for k, key in enumerate(there)}
+    if len(place) < len(there):
+        twice = next(key for k, key in enumerate(there) if place[key] != k)
+        raise ValueError(f"{path} lists {kind} {twice!r} twice: keep one")
+    missing = next((key for key in keys if key not in place), None)
+    if missing is not None:
+        raise ValueError(f"{path} has no probabilities of {kind} {missing!r}: give those of every {kind}")
+    return [place[key] for key in keys]
 
 
 def _from_npz(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            name = next((n for n in ("probabilities", "logits") if n in arrays), None)
-            if name is None:
-                raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
-            values = np.asarray(arrays[name], np.float64)
+            name = next((n for n in ("probabilities", "logits") if n in arrays), "")
+            values = np.asarray(arrays[name], np.float64) if name else np.zeros(0)
             ids, names = (list(map(str, arrays[n])) if n in arrays else None for n in ("ids", "names"))
-    except (OSError, EOFError, BadZipFile) as error:
-        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again") from None
-    if name == "logits":
-        values = 1 / (1 + np.exp(-values))
+    except (OSError, EOFError, ValueError, BadZipFile) as error:  # ValueError: texts, or objects of Python
+        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again, with numbers") from None
+    if not name:
+        raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
     ids, names = ids or list(labels.ids), names or list(labels.names)
     if values.shape != (len(ids), len(names)):
         raise ValueError(f"{name} of {file} has shape {values.shape}: give {(len(ids), len(names))}")
-    return values, ids, names
+    return expit(values) if name == "logits" else values, ids, names
 
 
 def _from_csv(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        reader = csv.reader(lines)
-        head = next(reader, [])
-        if not head or head[0] != "id":
-            raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
-        plain = [name.removeprefix(PREFIX) for name in head]
-        wanted = [k for k in range(1, len(head)) if plain[k] in set(labels.names)]
-        ids, values = [], []
-        for row in reader:
-            try:
-                values.append([float(row[k]) for k in wanted])
-            except (IndexError, ValueError):
-                raise ValueError(f"line {reader.line_num} of {file} lacks a probability: give a number") from None
-            ids.append(row[0])
-    return np.array(values).reshape(len(ids), len(wanted)), ids, [plain[k] for k in wanted]
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            head = next(reader, [])
+            if not head or head[0] != "id":
+                raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
+            names = [name.removeprefix(PREFIX) for name in head]
+            columns = [k for k in range(1, len(head)) if names[k] in set(labels.names)]
+            ids, values = [], []
+            for row in filter(None, reader):  # not of an empty line
+                values.append(_numbers(row, columns, f"{file} line {reader.line_num}"))
+                ids.append(row[0])
+        except UnicodeDecodeError:
+            raise ValueError(f"{file} is not UTF-8: save it as UTF-8") from None
+        except csv.Error as error:
+            raise ValueError(f"{file} is not CSV ({error}): write it again") from None
+    return np.array(values).reshape(len(ids), len(columns)), ids, [names[k] for k in columns]
+
+
+def _numbers(row: Sequence[str], columns: Sequence[int], where: str) -> list[float]:
+    try:
+        return [float(row[k]) for k in columns]
+    except (IndexError, ValueError):
+        raise ValueError(f"{where} lacks a probability: give a number for every label") from None

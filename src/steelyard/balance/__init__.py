@@ -1,4 +1,4 @@
-"""Who counts how much: weightings, masks, samplers and pair penalties."""
+"""Weightings, masks, samplers and pair penalties: how much each label and item counts."""
 
 from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.masking import PartialLabelMasking

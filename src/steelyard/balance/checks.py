@@ -29,4 +29,4 @@ def check_choice(choices: Any, **values: object) -> None:
     """Raise on the first of these values, by its name, that the Literal `choices` does not hold."""
     for name, value in values.items():
         if value not in get_args(choices):
-            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(choices))}")
+            raise ValueError(f"{name} is {value!r:.80}: choose one of {', '.join(get_args(choices))}")

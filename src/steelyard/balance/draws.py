@@ -54,14 +54,14 @@ def distinct(stream: int, k: int, n: int) -> NDArray[np.int64]:
     """Return `k` distinct numbers of 0 … n − 1 in random order, in O(k log k)."""
     if 2 * k >= n:
         return shuffled(stream, n)[:k]
-    found = np.zeros(0, np.int64)
+    numbers = np.zeros(0, np.int64)
     counter = 0
-    while len(found) < k:
+    while len(numbers) < k:
         drawn = below(stream, np.arange(counter, counter + 2 * k), n)
         counter += 2 * k
-        both = np.concatenate([found, drawn])
-        found = both[np.sort(np.unique(both, return_index=True)[1])]
-    return found[:k]
+        both = np.concatenate([numbers, drawn])
+        numbers = both[np.sort(np.unique(both, return_index=True)[1])]
+    return numbers[:k]
 
 
 def check_seed(seed: int) -> int:
@@ -72,7 +72,7 @@ def check_seed(seed: int) -> int:
 
 
 def _mix(word: Bits) -> Bits:
-    """The finishing steps of SplitMix64, in place."""
+    """Return the words after the finishing steps of SplitMix64, in place."""
     shifted = np.empty_like(word)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         np.right_shift(word, np.uint64(shift), out=shifted)

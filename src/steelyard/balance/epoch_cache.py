@@ -13,7 +13,7 @@ _CELLS = 1 << 22  # drawn at a time: random numbers pass through several 64-bit 
 class EpochCache:
     """A row (L,) of draws for every item of an epoch.
 
-    The rows stay at one place in memory from epoch to epoch, so that a captured step may read them there.
+    The rows keep their address from epoch to epoch, so that a captured step can read them.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class EpochCache:
         self.epoch = epoch
 
     def forget(self) -> None:
-        """Take back what was drawn: what it was drawn from is to change."""
+        """Discard cached draws; their inputs are about to change."""
         self.epoch = 0
 
     def table(self, epoch: int) -> Tensor | None:

@@ -27,6 +27,16 @@ class LabelPair(nn.Module):
     Args:
         weight: λ, silent in the paper (1; tune on validation).
         link: False to be fed the logits z instead, as Table 4's focal and ASY rows seem to be.
+
+    Examples:
+        >>> penalty, targets = sy.balance.LabelPair(), torch.tensor([[1, 0, -1]])
+        >>> penalty(torch.tensor([[3.0, -3.0, 9.0]]), targets)  # in the right order; the unknown label does not count
+        tensor(0.0008)
+        >>> penalty(torch.tensor([[-3.0, 3.0, 9.0]]), targets)
+        tensor(2.0008)
+        >>> objective = sy.Objective(sy.losses.SPA(), regularizers=[penalty])
+        >>> sorted(objective(torch.zeros(1, 3), targets).parts)
+        ['label_pair', 'loss']
     """
 
     def __init__(self, weight: float = 1.0, link: bool = True) -> None:
@@ -35,7 +45,12 @@ class LabelPair(nn.Module):
         self.weight, self.link = float(weight), bool(link)
 
     def forward(self, log_odds: Tensor, targets: ArrayLike) -> Tensor:
-        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L)."""
+        """Return the penalty of a batch, a scalar, given log-odds (B, L) and targets (B, L).
+
+        Args:
+            log_odds: of η, or logits with `link=False`, (B, L).
+            targets: (B, L); unknown labels form no pair.
+        """
         if not isinstance(log_odds, Tensor) or not log_odds.is_floating_point() or log_odds.ndim != 2:
             tensor = isinstance(log_odds, Tensor)
             kind = f"{log_odds.dtype} of shape {tuple(log_odds.shape)}" if tensor else type(log_odds).__name__
@@ -99,7 +114,7 @@ class _PairSum(torch.autograd.Function):
 
 
 def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
-    """The fused version, where it is for such scores and Triton is there."""
+    """Return the fused kernel, or None where it does not take such scores or Triton is missing."""
     if scores.dtype == torch.float64 or not fuses(scores.device):
         return None
     from steelyard.kernels import label_pairs
@@ -108,7 +123,7 @@ def _kernel(scores: Tensor) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _all_pairs(s: Tensor, positive: Tensor, negative: Tensor, cells: int = 1 << 24) -> tuple[Tensor, Tensor]:
-    """Return the sum and its gradient over all pairs, positive or not: no value is waited for, as a device wants it."""
+    """Return the sum and its gradient over all pairs, positive or not: a device never waits for a value."""
     n_items, n_labels = s.shape
     grad, total = torch.zeros_like(s), s.new_zeros(())
     step = max(1, cells // (n_items * n_labels))  # labels at a time

@@ -26,8 +26,8 @@ class PartialLabelMasking(nn.Module):
     r_c = n_c/(k_c − n_c) is the ratio in the data. A positive is kept with probability min(1, r̄_c/r_c), a negative
     with min(1, r_c/r̄_c). After every epoch r̄_c ← exp(λ D_c) r̄_c, D_c = D̃⁺_c − D̃⁻_c, where D⁺_c = KL(P̂⁺_c ‖ P⁺) compares
     the histogram of the epoch's outputs σ(z) of positives with all its mass in the last of τ bins, D⁻_c that of
-    negatives with all mass in the first, and ~ standardises over classes (population deviation). A class of which no
-    positive (or no negative) was seen is left out and keeps its ratio, and so does one that has none in the data.
+    negatives with all mass in the first, and ~ standardises over classes (population deviation). A class without
+    an observed positive (or negative) is left out and keeps its ratio, as does one that has none in the data.
 
     The printed KL is infinite: P needs a floor ε, P[true bin] = 1 − (τ−1)ε, ε elsewhere. As ε → 0 the standardised
     scores tend to those of 1 − P̂[true bin]; `eps=0` takes that limit. Trained odds are the true odds times r̄_c/r_c:
@@ -43,7 +43,18 @@ class PartialLabelMasking(nn.Module):
         initial: r̄ of the first epoch: that of the data, or its mean, min or max over classes, or given (L,).
         seed: of the masks, which are a pure function of (seed, epoch, item, label).
         observes: whose outputs move the ratios: "training" (the paper), or "validation": those of items that training
-            has not seen, of which it is not over-confident. The objective then leaves `observe` to who validates.
+            has not seen, of which it is not over-confident. The objective then leaves `observe` to the validation.
+
+    Examples:
+        >>> masking = sy.balance.PartialLabelMasking(torch.tensor([400.0, 20.0]), n_known=1000, initial="mean")
+        >>> masking.keep_probabilities  # of positives and negatives: the second class is rare, so its negatives go
+        (tensor([0.5153, 1.0000]), tensor([1.0000, 0.0594]))
+        >>> masking.mask(torch.tensor([[0, 0], [0, 0], [0, -1]]))
+        tensor([[ True, False],
+                [ True, False],
+                [ True,  True]])
+        >>> torch.sigmoid(0 - masking.log_odds_shift)  # what a trained logit of 0 means, the masks undone
+        tensor([0.6599, 0.0561], dtype=torch.float64)
     """
 
     maskable: Tensor
@@ -111,6 +122,10 @@ class PartialLabelMasking(nn.Module):
 
         `index` (B,) are the items' numbers in the data set: an item drawn twice in an epoch keeps its mask. Without it
         a running counter, kept in the state, takes their place.
+
+        Args:
+            targets: (B, L).
+            index: (B,), whole numbers, or None.
         """
         t = as_tensor(targets)
         return self.kept(self.of_batch(t, index), t)
@@ -158,7 +173,12 @@ class PartialLabelMasking(nn.Module):
         self.ahead.draw(self.epoch, len(targets), self.n_labels, rows)
 
     def observe(self, probabilities: Tensor, targets: ArrayLike) -> None:
-        """Count the raw outputs σ(z) (B, L), those of masked labels included, of every known label."""
+        """Count the raw outputs σ(z) (B, L), those of masked labels included, of every known label.
+
+        Args:
+            probabilities: σ(z), (B, L).
+            targets: (B, L).
+        """
         t, p = as_tensor(targets), probabilities.detach()
         self._check_shape("targets", t)
         self._check_shape("probabilities", p)
@@ -184,7 +204,11 @@ class PartialLabelMasking(nn.Module):
         add_outputs(self.histogram, z, t)
 
     def merge(self, other: PartialLabelMasking) -> None:
-        """Add the outputs another process observed in the same epoch."""
+        """Add the outputs another process observed in the same epoch.
+
+        Args:
+            other: masks of the same labels and bins, in the same epoch.
+        """
         if other.histogram.shape != self.histogram.shape or other.epoch != self.epoch:
             raise ValueError(
                 "other counts other labels, bins or another epoch: merge the same epoch of the same labels"
@@ -201,7 +225,7 @@ class PartialLabelMasking(nn.Module):
         )
 
     def step(self) -> None:
-        """End the epoch: move the ratios by what was observed (in all processes), and start counting anew."""
+        """End the epoch: move the ratios by what was observed (in all processes), and reset the counts."""
         if self.rate > 0:
             moved = self._clipped(self.ratio * torch.exp(self.rate * self.divergence()))
             self.ratio.copy_(torch.where(self.maskable, moved, self.ratio))
@@ -214,7 +238,7 @@ class PartialLabelMasking(nn.Module):
         return torch.tensor([self.epoch, self.n_drawn])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.epoch, self.n_drawn = (int(v) for v in state)
         self.ahead.forget()
 

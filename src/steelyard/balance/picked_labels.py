@@ -26,6 +26,15 @@ class PickedLabels:
         n_items: N.
         n_labels: L.
         feedback: as of `PseudoLabels`.
+
+    Examples:
+        >>> store = sy.balance.PickedLabels("picked", n_items=2, n_labels=1000)
+        >>> store.start_epoch(1)
+        >>> items, counts = torch.tensor([0, 1]), torch.tensor([2, 1])  # two cells of item 0, one of item 1
+        >>> store.write(items, counts, torch.tensor([0.9, 0.1, 0.4]))
+        >>> store.start_epoch(2)
+        >>> store.read(items, counts)
+        tensor([0.9016, 0.0984, 0.4016])
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
@@ -62,17 +71,17 @@ class PickedLabels:
         self._starts = np.load(starts, allow_pickle=False) if starts.is_file() else np.full(self.n_items, -1)
 
     def reset(self) -> None:
-        """Forget everything: every pseudo-label is ½ again."""
+        """Reset every pseudo-label to ½."""
         for file in [*self.path.glob("picked-*"), *self.path.glob("starts-*")]:
             file.unlink(missing_ok=True)
         self.epoch = 0
 
     def check_continues(self, epoch: int) -> None:
-        """Raise unless `epoch` can be taken up: what the one before wrote is there."""
+        """Raise unless `epoch` can be started: the writes of the epoch before must be there."""
         if epoch > 1 and not self._files(epoch - 1)[1].is_file():
             raise ValueError(
                 f"{self.path} has no pseudo-labels of epoch {epoch - 1}, which epoch {epoch} reads: "
-                "train anew with --overwrite"
+                "train again with --overwrite"
             )
 
     def read(self, index: Tensor, counts: Tensor) -> Tensor:
@@ -82,13 +91,19 @@ class PickedLabels:
         """
         n, starts = counts.cpu().numpy(), self._starts_before[index.cpu().numpy()]
         within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
-        at, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
-        there = at >= 0
-        levels[there] = self._before[(at + within)[there]]
+        firsts, levels = np.repeat(starts, n), np.zeros(n.sum(), np.int8)
+        there = firsts >= 0
+        levels[there] = self._before[(firsts + within)[there]]
         return (torch.from_numpy(levels).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, counts: Tensor, probabilities: Tensor) -> None:
-        """Store the predictions of the cells that the next epoch picks, in the order in which it will read them."""
+        """Store the predictions of the cells that the next epoch picks, in the order in which it will read them.
+
+        Args:
+            index: the items (B,).
+            counts: how many of each item's labels the next epoch picks, (B,).
+            probabilities: of these, by item and label, (sum of counts,).
+        """
         n = counts.cpu().numpy()
         self._starts[index.cpu().numpy()] = self._length + np.cumsum(n) - n
         levels = (probabilities.to("cpu", torch.float32) * LEVELS).round().sub_(HALF).to(torch.int8)
@@ -97,6 +112,6 @@ class PickedLabels:
         self._length += len(levels)
 
     def flush(self) -> None:
-        """Hand everything written to the disk, so that the next epoch can begin after a restart too."""
+        """Write everything to disk, so that the next epoch can also begin after a restart."""
         if self.epoch:
             np.save(self._files(self.epoch)[1], self._starts)

@@ -1,4 +1,4 @@
-"""The store of pseudo-labels: what the model said of every unknown label in the last epoch."""
+"""The store of pseudo-labels: the model's outputs of the last epoch for every unknown label."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF = LEVELS // 2  # a byte is the level less this: a file of zeros says ½ of 
 
 
 class PseudoLabels:
-    """Pseudo-labels ỹ (N, L) of the partial-annotation paper on disk, one byte a cell, ½ before the first prediction.
+    """Pseudo-labels ỹ (N, L) of the partial-annotation paper on disk, one byte each, ½ before the first prediction.
 
     Two generations are kept: an epoch reads what the epoch before wrote, so that a batch repeated after a crash reads
     what it read at first, and writes what it wrote. An item that an epoch does not visit keeps its pseudo-labels.
@@ -39,6 +39,17 @@ class PseudoLabels:
         n_items, n_labels: N and L.
         feedback: what is written: "raw" σ(z), as in the paper, or "link", the corrected η, with which an
             uninformative rare label does not run away upwards.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=2, n_labels=2)
+        >>> store.read(torch.tensor([0, 1]))
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+        >>> store.write(torch.tensor([0]), torch.tensor([[0.9, 0.1]]))
+        >>> store.start_epoch(2)
+        >>> store.read(torch.tensor([0, 1]))  # item 1 was not visited
+        tensor([[0.9016, 0.0984],
+                [0.5000, 0.5000]])
     """
 
     def __init__(self, path: str | Path, n_items: int, n_labels: int, feedback: Feedback = "raw") -> None:
@@ -68,16 +79,16 @@ class PseudoLabels:
             self._fill_held(self._held)
 
     def check_continues(self, epoch: int) -> None:
-        """Raise unless `epoch` can be taken up, or up again: its own writes and those of the one before are there."""
+        """Raise unless `epoch` can be started or resumed: the writes of the epoch before must be there."""
         latest = max(int(visited.max(initial=0)) for visited in self._visited)
         if latest not in (epoch - 1, epoch):
             raise ValueError(
                 f"{self.path} holds pseudo-labels of epoch {latest}, and those that epoch {epoch} reads are gone: "
-                "train anew with --overwrite"
+                "train again with --overwrite"
             )
 
     def reset(self) -> None:
-        """Forget everything: every pseudo-label is ½ again."""
+        """Reset every pseudo-label to ½."""
         for values, visited in zip(self._values, self._visited, strict=True):
             visited[:] = 0
             for start in range(0, self.n_items, 65536):
@@ -89,11 +100,11 @@ class PseudoLabels:
 
     @property
     def held(self) -> bool:
-        """Whether the pseudo-labels lie on a device."""
+        """True if the pseudo-labels are held on a device."""
         return self._held is not None
 
     def hold_on(self, device: torch.device) -> None:
-        """Keep both generations on `device`, a byte a cell: `read` and `write` stay there, and wait for nothing.
+        """Keep both generations on `device`, one byte per cell: `read` and `write` then never wait for the disk.
 
         What is written reaches the files by `flush`, and when the next epoch begins. For one process alone. Values
         and indices are not checked.
@@ -114,24 +125,29 @@ class PseudoLabels:
         return (torch.from_numpy(rows).to(index.device).to(torch.float32) + HALF) / LEVELS
 
     def write(self, index: Tensor, probabilities: Tensor) -> None:
-        """Store the predictions (B, L) of items `index` (B,), for the next epoch to read."""
+        """Store the predictions (B, L) of items `index` (B,), for the next epoch to read.
+
+        Args:
+            index: the items (B,).
+            probabilities: (B, L), in [0, 1].
+        """
         if probabilities.shape != (len(index), self.n_labels):
             raise ValueError(
                 f"probabilities has shape {tuple(probabilities.shape)}: give ({len(index)}, {self.n_labels})"
             )
         if self._held is not None:
-            said = probabilities.detach().to(torch.float32)
-            self._held.current[index] = (said * LEVELS).round().sub_(HALF).to(torch.int8)
+            values = probabilities.detach().to(torch.float32)
+            self._held.current[index] = (values * LEVELS).round().sub_(HALF).to(torch.int8)
             self._held.visited.index_fill_(0, index, True)
             return
-        rows, said = self._rows(index), probabilities.detach().to("cpu", torch.float32)
-        refuse(~((said >= 0) & (said <= 1)), "probabilities", said, "give numbers between 0 and 1")
-        self._values[self.epoch % 2][rows] = (said * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
+        rows, values = self._rows(index), probabilities.detach().to("cpu", torch.float32)
+        refuse(~((values >= 0) & (values <= 1)), "probabilities", values, "give numbers between 0 and 1")
+        self._values[self.epoch % 2][rows] = (values * LEVELS).round().sub_(HALF).to(torch.int8).numpy()
         self._visited[self.epoch % 2][rows] = self.epoch
         self._touch(len(rows))
 
     def flush(self) -> None:
-        """Hand everything written to the disk."""
+        """Write everything to disk."""
         if self._held is not None:
             self._write_held(self._held)
         for values, visited in zip(self._values, self._visited, strict=True):
@@ -143,18 +159,18 @@ class PseudoLabels:
         self.path.mkdir(parents=True, exist_ok=True)
         note = self.path / "pseudo_labels.json"
         try:
-            found = json.loads(note.read_text())
+            recorded = json.loads(note.read_text())
         except (FileNotFoundError, ValueError):  # no note, or a damaged one
-            found = None
-        if found not in (None, header):
-            raise ValueError(f"{note} describes {found}, not {header}: use another folder or delete this one")
+            recorded = None
+        if recorded not in (None, header):
+            raise ValueError(f"{note} describes {recorded}, not {header}: use another folder or delete this one")
         self._values, self._visited = [], []
         for generation in (0, 1):
             shape = (self.n_items, self.n_labels)
-            self._values.append(_mapped(self.path / f"values-{generation}.i8", np.int8, shape, found is not None))
+            self._values.append(_mapped(self.path / f"values-{generation}.i8", np.int8, shape, recorded is not None))
             name = self.path / f"visited-{generation}.i32"  # the epoch that last wrote each item
-            self._visited.append(_mapped(name, np.int32, (self.n_items,), found is not None))
-        if found is None:
+            self._visited.append(_mapped(name, np.int32, (self.n_items,), recorded is not None))
+        if recorded is None:
             with naming(note):
                 note.write_text(json.dumps(header))
 
@@ -196,7 +212,7 @@ class PseudoLabels:
     def _rows(self, index: Tensor) -> np.ndarray:
         rows = index.detach().cpu().numpy()
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise ValueError(f"index has shape {rows.shape}: give one whole number an item, (B,)")
+            raise ValueError(f"index has shape {rows.shape}: give one whole number per item, (B,)")
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.n_items):
             raise ValueError(f"index runs from {rows.min()} to {rows.max()}, but the store has {self.n_items} items")
         return rows
@@ -211,28 +227,28 @@ class _Held:
 
 
 def _mapped(path: Path, dtype: type[Any], shape: tuple[int, ...], is_made: bool) -> np.memmap[Any, Any]:
-    """Map a file, new cells of which are 0. Its room on the disk is taken now: later, want of it would be a crash."""
+    """Map a file whose new cells are 0. Disk space is reserved now: running out of it later would be a crash."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     there = path.stat().st_size if path.is_file() else 0
     if there > size or (is_made and there < size):
-        raise ValueError(f"{path} is missing or not {size} bytes long: delete its folder and train anew")
+        raise ValueError(f"{path} is missing or not {size} bytes long: delete its folder and train again")
     with path.open("ab") as file:
-        found = file.tell()
-        if found < size:
+        size_before = file.tell()
+        if size_before < size:
             try:
                 _extend(file.fileno(), size)
             except OSError as error:
-                os.ftruncate(file.fileno(), found)
-                what = f"{error.strerror}, and {size / 1e9:.3g} GB are needed for pseudo-labels"
-                raise OSError(error.errno, what, str(path)) from None
+                os.ftruncate(file.fileno(), size_before)
+                reason = f"{error.strerror}, and {size / 1e9:.3g} GB are needed for pseudo-labels"
+                raise OSError(error.errno, reason, str(path)) from None
     mapped = np.memmap(path, dtype, "r+", shape=shape)
     if hasattr(mmap, "MADV_RANDOM"):
-        mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]  # neighbours of a row are not wanted
+        mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]  # reading ahead of a row is useless
     return mapped
 
 
 def _extend(descriptor: int, size: int) -> None:
-    """Make a file longer, with zeros that have their place on the disk where the system can promise it."""
+    """Extend a file with zeros, reserving disk space where the system can."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:

@@ -1,4 +1,4 @@
-"""Which items an epoch visits: samplers that balance classes, over any number of processes."""
+"""Samplers that balance classes, over any number of processes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class PlannedSampler(Sampler[int], ABC):
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Make the next iteration that of `epoch`, from draw `start` of its plan on.
 
-        `start` counts the draws that all processes together have used: steps × batch size × processes. An epoch that
-        was broken off goes on exactly, even with another number of processes.
+        `start` counts the draws that all processes together have used: steps × batch size × processes. An interrupted
+        epoch resumes exactly, even with another number of processes.
         """
         epoch, start = as_whole(epoch, "epoch"), as_whole(start, "start")
         if epoch < 0:
@@ -92,7 +92,20 @@ class ClassSampler(PlannedSampler):
 class Shuffled(PlannedSampler):
     """Visit every item once an epoch, in random order.
 
-    Arguments: `n_items`; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    Args:
+        n_items: N.
+        rank: the number of this process; that of `torch.distributed` where it is initialised, else 0.
+        num_replicas: how many processes share an epoch; likewise, else 1.
+        seed: of the order.
+
+    Examples:
+        >>> sampler = sy.balance.Shuffled(n_items=6)
+        >>> sorted(sampler)
+        [0, 1, 2, 3, 4, 5]
+        >>> sampler.set_epoch(1)
+        >>> parts = [list(sy.balance.Shuffled(6, rank=rank, num_replicas=2)) for rank in (0, 1)]
+        >>> sorted(parts[0] + parts[1])  # two processes share an epoch
+        [0, 1, 2, 3, 4, 5]
     """
 
     def __init__(self, n_items: int, rank: int | None = None, num_replicas: int | None = None, seed: int = 0) -> None:
@@ -118,9 +131,20 @@ class ClassAware(ClassSampler):
     `labels.resampled_prior()`, p̂_i = (1/C) Σ_j n_{i∩j}/n_j. Classes without positives are not visited, and items
     without positives are never drawn.
 
-    Arguments: `labels`; `visits`, N_e, N_max/4 rounded up where not given (N_max positives of the largest class), but
-    then an epoch ends after 12 draws per item, in the middle of a round if need be: COCO-MLT's 80 labels come to 11.8,
-    and thousands of labels would come to hundreds; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    Args:
+        labels: of all items.
+        visits: N_e; by default N_max/4 rounded up (N_max positives of the largest class), but then an epoch ends after
+            12 draws per item, in the middle of a round if need be: COCO-MLT's 80 labels come to 11.8, and thousands of
+            labels would come to hundreds.
+        rank: the number of this process; that of `torch.distributed` where it is initialised, else 0.
+        num_replicas: how many processes share an epoch; likewise, else 1.
+        seed: of the draws.
+
+    Examples:
+        >>> labels = sy.Labels(np.repeat([[1, 0], [0, 1]], [95, 5], axis=0))  # 95 items of one class, 5 of another
+        >>> drawn = list(sy.balance.ClassAware(labels, visits=100))
+        >>> sum(item < 95 for item in drawn), sum(item >= 95 for item in drawn)
+        (100, 100)
     """
 
     def __init__(
@@ -146,9 +170,9 @@ class ClassAware(ClassSampler):
 
     def _draw(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         n = len(self._classes)
-        rounds, at = np.unique(positions // n, return_inverse=True)
+        rounds, round_index = np.unique(positions // n, return_inverse=True)
         order = np.argsort(draws.bits(self._order_stream, rounds[:, None] * n + np.arange(n)), axis=1)
-        visited = self._classes[order[at, positions % n]]
+        visited = self._classes[order[round_index, positions % n]]
         chosen = draws.below(self._item_stream, positions, self._counts[visited])
         drawn: NDArray[np.int64] = self._items[self._starts[visited] + chosen]
         return drawn
@@ -162,7 +186,18 @@ class Undersample(ClassSampler):
     once, so an epoch has at most S·C draws, and how many depends on the epoch. Classes and items without positives
     are left out.
 
-    Arguments: `labels`; `per_class`, S; `rank`, `num_replicas`, `seed` as in `PlannedSampler`.
+    Args:
+        labels: of all items.
+        per_class: S (the paper: 500 MultiMNIST, 1000 COCO).
+        rank: the number of this process; that of `torch.distributed` where it is initialised, else 0.
+        num_replicas: how many processes share an epoch; likewise, else 1.
+        seed: of the draws.
+
+    Examples:
+        >>> labels = sy.Labels(np.repeat([[1, 0], [0, 1]], [95, 5], axis=0))
+        >>> drawn = list(sy.balance.Undersample(labels, per_class=20))
+        >>> sum(item < 95 for item in drawn), sum(item >= 95 for item in drawn)  # all items of the rare class
+        (20, 5)
     """
 
     def __init__(

@@ -26,7 +26,16 @@ def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[In
 
     Items of one group (`Labels.item_groups`) stay together: groups are split as items are, with all their labels.
 
-    Arguments: `labels` (unknown labels do not count); `fraction` to hold out, between 0 and 1; `seed`.
+    Args:
+        labels: of all items; unknown labels do not count.
+        fraction: of items to hold out, between 0 and 1.
+        seed: of the split.
+
+    Examples:
+        >>> labels = sy.Labels(np.repeat([[1, 0], [0, 1]], [90, 10], axis=0))
+        >>> rest, held_out = sy.data.stratified_split(labels, 0.2)
+        >>> labels.take(held_out).counts
+        array([18,  2])
     """
     if not 0 < fraction < 1:
         raise ValueError(f"fraction is {fraction}: give the share of items to hold out, between 0 and 1")
@@ -59,15 +68,15 @@ def _hand_out(labels: Labels, fraction: float, seed: int) -> NDArray[np.int8]:
     starts, members = labels.items_by_label()
     present = labels.present()
     n_labels, counts = labels.n_labels, labels.counts
-    wanted = np.floor(fraction * counts + 0.5).astype(np.int64)
-    wanted = np.where(counts > 1, np.clip(wanted, 1, counts - 1), 0)
+    quota = np.floor(fraction * counts + 0.5).astype(np.int64)
+    quota = np.where(counts > 1, np.clip(quota, 1, counts - 1), 0)
     side = np.full(len(labels), _FREE, np.int8)
     free, held = counts.copy(), np.zeros(n_labels, np.int64)
     while free.any():
         c = int(np.argmin(np.where(free > 0, free, np.iinfo(np.int64).max)))
         own = members[starts[c] : starts[c + 1]]
         own = own[side[own] == _FREE]
-        n_held = int(np.clip(wanted[c] - held[c], 0, len(own)))
+        n_held = int(np.clip(quota[c] - held[c], 0, len(own)))
         chosen = own[draws.distinct(draws.key(seed, "split label", c), n_held, len(own))]
         side[own] = _REST
         side[chosen] = _HELD
@@ -114,12 +123,12 @@ def _mend(labels: Labels, side: NDArray[np.int8], seed: int) -> None:
 
 
 def _lacking(held: Index, counts: Index) -> Index:
-    """The labels with two positives or more that have none on one side."""
+    """Return the labels with two positives or more that have none on one side."""
     return np.flatnonzero((counts > 1) & ((held == 0) | (held == counts)))
 
 
 def _harm(side: int, has: NDArray[Any], held: Index, counts: Index) -> int:
-    """How many labels lose a side when an item with labels `has` leaves `side`."""
+    """Return how many labels lose a side when an item with labels `has` leaves `side`."""
     here = held[has] if side == _HELD else counts[has] - held[has]
     return int(np.count_nonzero((here == 1) & (counts[has] > 1)))
 

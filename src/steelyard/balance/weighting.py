@@ -1,4 +1,4 @@
-"""How much a label counts: weightings, each a map from targets (B, L) to weights that broadcast to (B, L)."""
+"""Weightings: maps from targets (B, L) to weights that broadcast to (B, L)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,18 @@ Mode = Literal["class", "mean_effective", "mean_weight", "mean_count"]
 
 
 class Weighting(nn.Module, ABC):
-    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to the degree it says."""
+    """Weights of the labels of a batch, from their targets alone. A soft label is a positive to that degree.
+
+    Examples:
+        >>> class Rarest(sy.balance.Weighting):
+        ...     def __init__(self, n_labels, label):
+        ...         super().__init__()
+        ...         self.n_labels, self.label = n_labels, label
+        ...     def weights(self, present):
+        ...         return 1 + 9 * (torch.arange(self.n_labels) == self.label)
+        >>> Rarest(3, label=2)(torch.tensor([[1, 0, -1]]))
+        tensor([[ 1,  1, 10]])
+    """
 
     n_labels: int
 
@@ -37,7 +48,7 @@ class Weighting(nn.Module, ABC):
         present = t.clamp_min(0).to(dtype) if t.dtype != torch.bool else t.to(dtype)
         return self.weights(present).expand(t.shape)
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them, None if they do not."""
         return None
 
@@ -50,13 +61,28 @@ class Weighting(nn.Module, ABC):
         raise ValueError(f"{type(self).__name__} has no weights by label and by item: choose another weighting")
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note that an epoch begins; most weightings do not care."""
+        """Begin an epoch; most weightings do nothing.
+
+        Args:
+            epoch: its number, from 1.
+            n_epochs: of the training.
+        """
 
 
 class InverseFrequency(Weighting):
     """w_c = n_c^(−power) over its largest value among all classes, so at most 1; both signs (RW).
 
     The Distribution-Balanced paper's RW has power ½.
+
+    Args:
+        counts: positives n_c of each class (L,).
+        power: of the inverse frequency (½).
+        floor: stands in for a count of 0, which is refused otherwise.
+
+    Examples:
+        >>> weighting = sy.balance.InverseFrequency(torch.tensor([400.0, 100.0, 4.0]))
+        >>> weighting(torch.tensor([[1, 0, -1]]))  # the rarest class has weight 1
+        tensor([[0.1000, 0.2000, 1.0000]])
     """
 
     inverse: Tensor
@@ -78,7 +104,7 @@ class InverseFrequency(Weighting):
 
 
 class ClassBalanced(Weighting):
-    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four readings.
+    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four variants.
 
     Class weights 1/E(n_c) are normalised to mean 1. "class" gives each class its own. The others give an item one
     weight, from its positive classes: "mean_effective" 1/mean E(n_c) (the Distribution-Balanced paper's text),
@@ -88,8 +114,17 @@ class ClassBalanced(Weighting):
     Args:
         counts: positives n_c of each class (L,).
         beta: β ∈ [0, 1) (.9999; the Distribution-Balanced paper: .99 VOC-MLT, .9 COCO-MLT).
-        mode: the reading.
+        mode: the variant.
         floor: stands in for a count of 0, which is refused otherwise.
+
+    Examples:
+        >>> counts, targets = torch.tensor([1000.0, 10.0]), torch.tensor([[1, 0], [0, 1]])
+        >>> sy.balance.ClassBalanced(counts, beta=0.99)(targets)
+        tensor([[0.1746, 1.8254],
+                [0.1746, 1.8254]])
+        >>> sy.balance.ClassBalanced(counts, beta=0.99, mode="mean_effective")(targets)  # one weight per item
+        tensor([[0.1746, 0.1746],
+                [1.8254, 1.8254]])
     """
 
     counts: Tensor
@@ -148,6 +183,12 @@ class Rebalanced(Weighting):
         beta: β, the steepness (10).
         mu: μ, the centre (.2 COCO-MLT, .3 VOC-MLT).
         floor: stands in for a count of 0, which is refused otherwise.
+
+    Examples:
+        >>> weighting = sy.balance.Rebalanced(torch.tensor([1000.0, 10.0]))
+        >>> weighting(torch.tensor([[1, 1], [1, 0]]))  # beside the rare label, the frequent one weighs little
+        tensor([[0.2300, 1.0996],
+                [1.0997, 1.1000]])
     """
 
     inverse: Tensor
@@ -168,15 +209,15 @@ class Rebalanced(Weighting):
         n = check_counts(counts, floor=floor)
         self.n_labels, self.alpha, self.beta, self.mu = len(n), float(alpha), float(beta), float(mu)
         self.register_buffer("inverse", n.min() / n, persistent=False)
-        self._copied: tuple[Tensor, int, fused.Rebalanced] | None = None
+        self._copied: tuple[Tensor, int, fused.KernelRebalanced] | None = None
 
-    def kernel(self) -> fused.Rebalanced | None:
+    def kernel(self) -> fused.KernelRebalanced | None:
         """Return these weights as the fused kernels know them; 1/n is copied once, to where the buffer is."""
         if type(self) is not Rebalanced or torch.compiler.is_compiling():
             return None
         numbers, of, copied = (self.alpha, self.beta, self.mu), self.inverse, self._copied
         if copied is None or copied[0] is not of or copied[1] != of._version or copied[2][1:] != numbers:
-            self._copied = copied = of, of._version, fused.Rebalanced(of.to(torch.float32), *numbers)
+            self._copied = copied = of, of._version, fused.KernelRebalanced(of.to(torch.float32), *numbers)
         return copied[2]
 
     def weights(self, present: Tensor) -> Tensor:
@@ -189,7 +230,20 @@ class Rebalanced(Weighting):
 
 
 class Deferred(Weighting):
-    """Weights of 1 before epoch `start`, those of `weighting` from it on (deferred re-weighting, DRW)."""
+    """Weights of 1 before epoch `start`, those of `weighting` from it on (deferred re-weighting, DRW).
+
+    Args:
+        weighting: what weighs in the end.
+        start: the epoch, from 1, in which it begins (LDAM-DRW: 160 of 200).
+
+    Examples:
+        >>> weighting = sy.balance.Deferred(sy.balance.InverseFrequency(torch.tensor([400.0, 100.0])), start=5)
+        >>> weighting(torch.tensor([[1, 0]]))
+        tensor([[1., 1.]])
+        >>> weighting.start_epoch(5, 10)
+        >>> weighting(torch.tensor([[1, 0]]))
+        tensor([[0.5000, 1.0000]])
+    """
 
     def __init__(self, weighting: Weighting, start: int) -> None:
         super().__init__()
@@ -203,7 +257,7 @@ class Deferred(Weighting):
         return self.weighting.weights(present) if self.epoch >= self.start else present.new_ones(())
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note of the epoch (from 1)."""
+        """Begin an epoch, counted from 1."""
         self.epoch = epoch
         self.weighting.start_epoch(epoch, n_epochs)
 
@@ -214,6 +268,15 @@ class ExpectedWeights(nn.Module):
     First-order class weights of a weighting that depends on the item: E[w | y_c = 1] and E[w | y_c = 0]. Where one of
     them was not seen it is taken to equal the other, and both are 1 where neither was: a link reads w₋/w₊ alone, which
     no unit of weight may change. The means are of the epoch under way, once it has begun.
+
+    Args:
+        n_labels: L.
+
+    Examples:
+        >>> means = sy.balance.ExpectedWeights(n_labels=1)
+        >>> means.observe(torch.tensor([[3.0], [1.0]]), torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]]))
+        >>> means.class_weights()
+        (tensor([3.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
 
     sums: Tensor
@@ -227,6 +290,10 @@ class ExpectedWeights(nn.Module):
         """Take in the weights of a batch, with the degree to which each cell is a known positive or negative.
 
         In a process group it is the whole batch, so every process must call it.
+
+        Args:
+            weights: of the labels (B, L).
+            positive, negative: the degree to which each is a known positive or negative, (B, L).
         """
         w, p, n = (x.detach().to(self.sums.dtype) for x in (weights, positive, negative))
         self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
@@ -254,6 +321,16 @@ def expected_weights(weighting: Weighting, targets: ArrayLike) -> tuple[Tensor, 
     """Return the class weights (w₊, w₋) that `weighting` gives over a table of targets (N, L), unknowns left out.
 
     They are computed on the device of `weighting`, and returned on that of the targets.
+
+    Args:
+        weighting: made for L labels.
+        targets: a table of targets (N, L); unknown ones are left out.
+
+    Examples:
+        >>> weighting = sy.balance.Rebalanced(torch.tensor([2.0, 1.0]))
+        >>> w_pos, w_neg = sy.balance.expected_weights(weighting, torch.tensor([[1, 1], [1, 0], [0, -1]]))
+        >>> w_pos, w_neg  # what `loss.probability(z, w_pos, w_neg)` undoes
+        (tensor([0.9955, 1.0907], dtype=torch.float64), tensor([1.1000, 1.1000], dtype=torch.float64))
     """
     given = as_tensor(targets)
     t = given.to(next((buffer.device for buffer in weighting.buffers()), given.device))

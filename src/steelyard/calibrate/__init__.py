@@ -1,6 +1,6 @@
-"""What is η? Links, fitted calibrators, shifted priors and thresholds."""
+"""Probabilities η and decisions: links, fitted calibrators, shifted priors, thresholds."""
 
-from steelyard.calibrate.bands import Cells, bands_of, fit_bands
+from steelyard.calibrate.bands import HeldOutCells, bands_of, fit_bands
 from steelyard.calibrate.calibrator import Calibrator, NotFitted
 from steelyard.calibrate.guarantees import GuaranteeReport, NoPromiseWarning, Promise, guaranteed_thresholds
 from steelyard.calibrate.isotonic import Isotonic
@@ -14,8 +14,8 @@ from steelyard.calibrate.thresholds import ThresholdReport, threshold_report, th
 
 __all__ = [
     "Calibrator",
-    "Cells",
     "GuaranteeReport",
+    "HeldOutCells",
     "Isotonic",
     "LabelSets",
     "Link",

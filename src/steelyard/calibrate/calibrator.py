@@ -1,4 +1,4 @@
-"""What every calibrator is: a monotone map from logits to probabilities η, fitted on held-out labels."""
+"""The base of calibrators: a monotone map from logits to probabilities η, fitted on held-out labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _CELLS_AT_ONCE = 1 << 18
 
 
 class NotFitted(ValueError):
-    """Raised where a calibrator is used before it was fitted."""
+    """Raised when a calibrator is used before it is fitted.
+
+    Examples:
+        >>> sy.calibrate.Platt()(torch.zeros(1, 2))
+        Traceback (most recent call last):
+            ...
+        steelyard.calibrate.calibrator.NotFitted: Platt is not fitted: call fit(logits, targets) on ...
+    """
 
 
 class Calibrator(ABC):
@@ -32,6 +39,15 @@ class Calibrator(ABC):
 
     Arrays and tensors are accepted and give their like: float64 for float64, float32 for all others. The arithmetic is
     float64. `fit` leaves unknown targets out and takes soft ones at their value; it returns the calibrator.
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> for kind in (sy.calibrate.Temperature, sy.calibrate.Platt, sy.calibrate.Isotonic):
+        ...     print(kind.__name__, kind().fit(z, y)(torch.tensor([[1.0]])))
+        Temperature tensor([[0.8824]])
+        Platt tensor([[0.8845]])
+        Isotonic tensor([[0.8850]])
     """
 
     @abstractmethod
@@ -65,7 +81,11 @@ class Calibrator(ABC):
 
     @final
     def log_odds(self, logits: ArrayLike) -> Any:
-        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes."""
+        """Return log η/(1−η) of logits (N, L), at ±100 where η is 1 or 0 or lies beyond: what `shift_prior` takes.
+
+        Args:
+            logits: (N, L).
+        """
         z, dtype, from_numpy = read_logits(logits)
         return given_back(self._log_odds(z).clamp(LOG_ZERO, -LOG_ZERO).to(dtype), from_numpy)
 
@@ -111,7 +131,7 @@ class Held:
 def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> Held:
     """Check logits (N, L) and targets (N, L): a known label needs a finite logit."""
     pair = paired(logits, targets, "logits")
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
     refuse(~torch.isfinite(pair.values) & known, "logits", pair.values, remedy)
     return Held(pair.values, pair.targets, known)
@@ -122,8 +142,10 @@ def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
     held = finite_where_known(logits, targets)
     n_present, n_known = float(held.present.sum()), int(held.known.sum())
     if not 0 < n_present < n_known:
-        what = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
-        raise ValueError(f"targets holds no {what}: a calibrator is fitted on labels of both kinds, so give more items")
+        missing = "known label" if n_known == 0 else "positive" if n_present == 0 else "negative"
+        raise ValueError(
+            f"targets holds no {missing}: a calibrator is fitted on labels of both kinds, so give more items"
+        )
     return held
 
 
@@ -131,7 +153,7 @@ def read_logits(logits: ArrayLike) -> tuple[Tensor, torch.dtype, bool]:
     """Return logits (N, L) as float64, the dtype to answer in, and whether they were an array."""
     z = logits if isinstance(logits, Tensor) else as_tensor(logits, "logits")
     if z.ndim != 2 or z.dtype.is_complex:
-        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row an item")
+        raise ValueError(f"logits is {z.dtype} of shape {tuple(z.shape)}: give real numbers (N, L), one row per item")
     dtype = compute_dtype(z) if z.dtype.is_floating_point else torch.float64
     return z.to(torch.float64), dtype, not isinstance(logits, Tensor)
 
@@ -152,12 +174,6 @@ def check_labels(z: Tensor, n_labels: int) -> None:
     """Raise unless z has the labels that a calibrator was fitted on."""
     if z.shape[1] != n_labels:
         raise ValueError(f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}")
-
-
-def check_per(per: str) -> None:
-    """Raise unless `per` is one of the two."""
-    if per not in ("label", "pooled"):
-        raise ValueError(f'per is {per!r:.80}: give "label" or "pooled"')
 
 
 def one_per_label(values: ArrayLike | float, n_labels: int, name: str) -> Tensor:

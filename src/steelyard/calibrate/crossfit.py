@@ -1,4 +1,4 @@
-"""What held-out items decide: the kind of calibrator, by cross-fitting, and whether label sets explain them better."""
+"""Choices by cross-fitting on held-out items: the kind of calibrator, and whether to use label sets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAKERS: dict[str, Fitted] = {"temperature": Temperature, "platt": Platt, "isoton
 """The calibrators that are fitted, the simpler first."""
 
 BASES = {"link": "", "sampled": " on odds as sampled", "logits": " on logits"}
-"""What a calibrator may take, and what is said of it then: all undone, class-aware sampling left in, z itself."""
+"""The inputs of a calibrator and how reports name them: all undone, class-aware sampling left in, z itself."""
 N_FOLDS = 5
 LARGE = 4e6
 """Cells of a table of which calibrators are cross-fitted on two halves."""
@@ -98,8 +98,8 @@ def fewest_of_a_kind(targets: Tensor) -> float:
 
 def outside(targets: Tensor, folds: Folds, fold: int) -> Tensor | None:
     """Return the items outside a fold, or None where they hold no known positive, or no known negative."""
-    at = torch.from_numpy(np.flatnonzero(folds != fold))
-    return at if fewest_of_a_kind(targets[at]) > 0 else None
+    others = torch.from_numpy(np.flatnonzero(folds != fold))
+    return others if fewest_of_a_kind(targets[others]) > 0 else None
 
 
 def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level: Floats | None = None) -> Tensor:
@@ -127,15 +127,15 @@ def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level
 def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     """Return the log-odds that a calibrator gives scores (N, L), float64, in the order of the scores.
 
-    The steps of `Isotonic` tie items that the scores tell apart, which would cost mean average precision: they get a
+    The steps of `Isotonic` tie items that the scores distinguish, which would cost mean average precision: they get a
     slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
     """
     odds: Tensor = calibrator.log_odds(scores)
     return odds + ISOTONIC_TILT * scores / (10 + scores.abs()) if isinstance(calibrator, Isotonic) else odds
 
 
-class Choice(NamedTuple):
-    """Which calibrator was chosen, what it takes, and the log-loss of each that was tried, out of fold."""
+class CalibratorChoice(NamedTuple):
+    """The chosen calibrator, its input, and the out-of-fold log-loss of each that was tried."""
 
     kind: str
     base: str
@@ -150,7 +150,7 @@ def settle(
     folds: Folds | None,
     level: Floats | None = None,
     refitted: bool = False,
-) -> Choice:
+) -> CalibratorChoice:
     """Settle on a calibrator: its kind, where that is "auto", and what it takes, where there are several bases.
 
     Chosen by `choose`; with too few known positives or negatives, the link, or where there is none Platt, on the last
@@ -163,7 +163,7 @@ def settle(
     Args:
         kind: one of `MAKERS`, or "auto".
         bases: what a calibrator may take, log-odds or logits (N, L), float64, by their names in `BASES`.
-        has_link: whether the first base is the log-odds of a link, good as they are.
+        has_link: whether the first base is the log-odds of a link, usable without a calibrator.
         targets: (N, L).
         folds: (N,), or None for those of `folds_of`.
         level: how frequent each label is, (L,), see `Calibrator.fit`.
@@ -177,23 +177,23 @@ def settle(
         candidates = {("platt", first): bases[first], **candidates}
     rarer = fewest_of_a_kind(targets)
     if len(candidates) == 1:
-        return Choice(kind, first, {})
+        return CalibratorChoice(kind, first, {})
     if rarer >= FEWEST and len(targets) > 1:
-        at = folds_of(targets) if folds is None else folds
-        if all(outside(targets, at, fold) is not None for fold in np.unique(at).tolist()):
+        fold_of = folds_of(targets) if folds is None else folds
+        if all(outside(targets, fold_of, fold) is not None for fold in np.unique(fold_of).tolist()):
             columns = labels_of_all_frequencies(targets, CHOOSING_LABELS)
             if columns is not None and fewest_of_a_kind(targets[:, columns]) >= FEWEST:
                 candidates = {key: scores[:, columns] for key, scores in candidates.items()}
                 targets, level = targets[:, columns], None if level is None else level[columns.numpy()]
-            return choose(candidates, targets, at, level)
+            return choose(candidates, targets, fold_of, level)
     if kind == "auto":
-        return Choice("platt" if rarer > 0 and not has_link else "link", first, {})
-    return Choice(*list(candidates)[-1], {})
+        return CalibratorChoice("platt" if rarer > 0 and not has_link else "link", first, {})
+    return CalibratorChoice(*list(candidates)[-1], {})
 
 
 def choose(
     candidates: Mapping[tuple[str, str], Tensor], targets: Tensor, folds: Folds, level: Floats | None = None
-) -> Choice:
+) -> CalibratorChoice:
     """Choose by K-fold log-loss the first candidate that is no worse than the best by more than one standard error.
 
     The error is that of the difference to the best, from its spread over items, whose labels are summed: cells of one
@@ -217,7 +217,7 @@ def choose(
     excesses = {key: cost - best for key, cost in costs.items()}
     chosen = next(k for k, e in excesses.items() if float(e.sum()) <= float(e.std(correction=0)) * len(e) ** 0.5)
     losses = {kind + BASES[base]: float(cost.sum()) / n_known for (kind, base), cost in costs.items()}
-    return Choice(*chosen, losses)
+    return CalibratorChoice(*chosen, losses)
 
 
 def item_log_loss(log_odds: Tensor, targets: Tensor) -> Tensor:
@@ -265,15 +265,15 @@ def label_sets(log_odds: Tensor, targets: Tensor) -> LabelSets | None:
     folds = folds_of(labels)
     by_label, by_evidence = item_log_loss(odds, labels), torch.zeros(len(some), dtype=torch.float64)
     for fold in np.unique(folds).tolist():
-        inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
+        inside, others = (torch.from_numpy(np.flatnonzero(mask)) for mask in (folds == fold, folds != fold))
         sets, z, t = LabelSets.of(labels[others]), odds[inside], labels[inside]
-        found = sets.log_likelihood(sets.potentials(z), t)
-        by_label[inside] += found
+        gain = sets.log_likelihood(sets.potentials(z), t)
+        by_label[inside] += gain
         evidence = z - torch.logit(sets.frequencies[0]) + sets.labels
-        by_evidence[inside] = found - sets.log_likelihood(evidence, t)
+        by_evidence[inside] = gain - sets.log_likelihood(evidence, t)
     return LabelSets.of(present).implied(odds) if _is_clear(by_label) and _is_clear(by_evidence) else None
 
 
 def _is_clear(gain: Tensor) -> bool:
-    """Whether gains (N,) are above 0 on average, beyond their error; one that is −inf or NaN decides against it."""
+    """Return whether gains (N,) are above 0 on average, beyond their error; one of −inf or NaN decides against it."""
     return bool(gain.mean() > ERRORS * gain.std(correction=0) / len(gain) ** 0.5)

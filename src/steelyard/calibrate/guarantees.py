@@ -1,4 +1,4 @@
-"""Thresholds whose precision or recall is promised for future items, not only measured on a sample."""
+"""Find thresholds that guarantee a precision or recall on future items, not only on a sample."""
 
 from __future__ import annotations
 
@@ -23,28 +23,47 @@ Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 
 STARTS = (2.0, 1.0, 0.0, -1.0)
-"""Where the sequences of tests for precision begin, in log-odds above those of the precision asked for."""
+"""Starts of the sequences of tests for precision, in log-odds above those of the precision to reach."""
 STEP = 0.1
-"""Between two thresholds that are tested, in log-odds."""
+"""Step between two thresholds that are tested, in log-odds."""
 LOWEST = -9.0
 """The log-odds at which the sequences end."""
 _NONE_KNOWN = {"recall": "none of its positives is known", "precision": "none of its negatives is known"}
 
 
 class NoPromiseWarning(UserWarning):
-    """Some labels have too few known items for the guarantee that `thresholds` was asked for."""
+    """Warns that some labels have too few known items for the guarantee asked of `thresholds`.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     t = sy.calibrate.thresholds(
+        ...         np.array([[0.9], [0.2]]), np.array([[1], [0]]), "recall", level=0.9, guarantee="expected"
+        ...     )
+        >>> caught[0].category.__name__
+        'NoPromiseWarning'
+    """
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised of the decisions probability ≥ threshold of each label.
+    """States the guarantee on the decisions "probability ≥ threshold" of each label.
 
     Args:
-        guarantee: "expected", the mean over samples; "probability", all samples but a share of 1 − `confidence`.
+        guarantee: "expected" bounds the mean risk over samples; "probability" bounds the risk in all samples but a
+            share of 1 − `confidence`.
         goal: "precision" or "recall"; the risk is 1 − precision or 1 − recall.
         level: the precision or recall to reach, 1 − risk, inside (0, 1).
-        confidence: of "probability", inside (0, 1).
+        confidence: confidence of the guarantee "probability", inside (0, 1).
         joint: whether the confidence holds for all labels at once, not for each by itself.
+
+    Examples:
+        >>> promise = sy.calibrate.Promise("expected", "recall", 0.9)
+        >>> round(promise.risk, 2)
+        0.1
+        >>> promise.sentence[:52]
+        'Promised on average over samples such as this one, f'
     """
 
     guarantee: Guarantee
@@ -71,12 +90,12 @@ class Promise:
 
     @property
     def risk(self) -> float:
-        """α, the risk that is allowed: 1 − level."""
+        """The allowed risk α = 1 − level."""
         return 1 - self.level
 
     @property
     def sentence(self) -> str:
-        """What is promised and what it rests on, in words."""
+        """The guarantee and its assumptions in words."""
         share = f"{100 * self.level:.4g} %"
         kept = {
             "recall": f"at least {share} of the future items that have a label are decided to have it",
@@ -97,20 +116,29 @@ class Promise:
 
 @dataclass(frozen=True)
 class GuaranteeReport:
-    """Thresholds with a promise, and which labels have one, all (L,)."""
+    """Thresholds with a guarantee, and which labels have one; all arrays are (L,).
+
+    Examples:
+        >>> p, y = np.linspace(0.01, 0.99, 99)[:, None], (np.arange(99) >= 40).astype(int)[:, None]
+        >>> report = sy.calibrate.guaranteed_thresholds(p, y, sy.calibrate.Promise("probability", "recall", 0.8))
+        >>> report.promised.tolist(), report.counted.tolist(), report.why
+        ([True], [59], ('',))
+    """
 
     promise: Promise
+    """The guarantee asked for."""
     thresholds: Any
+    """Thresholds on the probabilities."""
     promised: Any
-    """Whether the promise is made, bool; where it is not, a label is decided always ("recall") or never."""
+    """Whether the guarantee holds, bool; where it does not, a label is always ("recall") or never decided."""
     counted: Any
-    """Known items that it rests on: the positives for "recall", all for "precision"."""
+    """Number of known items that it rests on: the positives for "recall", all for "precision"."""
     why: tuple[str, ...]
-    """Why no promise is possible, "" where one is made."""
+    """Reason why no guarantee is possible; "" where there is one."""
 
 
-class _Column(NamedTuple):
-    """The known items of one label, by ascending probability."""
+class _KnownItems(NamedTuple):
+    """Probabilities and labels of the known items of one label, by ascending probability."""
 
     p: NDArray[Any]
     present: NDArray[np.bool_]
@@ -134,9 +162,15 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
     probabilities: they must be held out from training, from choosing the model and from calibration.
 
     Args:
-        probabilities: (N, L).
-        targets: (N, L); unknown labels are left out, soft ones are present from .5 on.
-        promise: what is to hold.
+        probabilities: array (N, L).
+        targets: array (N, L); unknown labels are left out, soft ones count as present from .5 on.
+        promise: the guarantee that is to hold.
+
+    Examples:
+        >>> p, y = np.linspace(0.01, 0.99, 99)[:, None], (np.arange(99) >= 40).astype(int)[:, None]
+        >>> promise = sy.calibrate.Promise("expected", "recall", 0.9)
+        >>> sy.calibrate.guaranteed_thresholds(p, y, promise).thresholds.round(2).tolist()
+        [0.46]
     """
     pair = probable(probabilities, targets)
     n_labels = pair.values.shape[1]
@@ -149,30 +183,30 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
         lacking = {"recall": "positive", "precision": "negative"}[promise.goal]
         raise ValueError(f"no {lacking} of any label is known, so no {promise.goal} can be promised: label some items")
     dtype = compute_dtype(pair.values)
-    found = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
-    chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in found)
+    columns = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
+    chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in columns)
     return GuaranteeReport(promise, chosen_here, promised, items, tuple(why))
 
 
 def promised_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise: Promise) -> Any:
     """Return the thresholds (L,) of `guaranteed_thresholds`; labels without a promise are named in a warning."""
-    found = guaranteed_thresholds(probabilities, targets, promise)
-    lacking = [c for c, reason in enumerate(found.why) if reason]
-    if lacking:
-        first = f"label {lacking[0]}, {found.why[lacking[0]]}"
+    result = guaranteed_thresholds(probabilities, targets, promise)
+    unpromised = [c for c, reason in enumerate(result.why) if reason]
+    if unpromised:
+        first = f"label {unpromised[0]}, {result.why[unpromised[0]]}"
         warnings.warn(
-            f"no promise is possible for {len(lacking)} of {len(found.why)} labels (first {first}): they are "
+            f"no promise is possible for {len(unpromised)} of {len(result.why)} labels (first {first}): they are "
             f"{'always' if promise.goal == 'recall' else 'never'} decided",
             NoPromiseWarning,
             stacklevel=3,
         )
-    return found.thresholds
+    return result.thresholds
 
 
 def promise_of(
     goal: str, guarantee: Guarantee, level: float | None, risk: float | None, confidence: float | None, joint: bool
 ) -> Promise:
-    """Return what is to be promised, checked; the arguments are those of `thresholds`."""
+    """Check the arguments of `thresholds` and return the guarantee that they ask for."""
     if goal not in get_args(Goal):
         raise ValueError(f"goal is {goal!r}, but a guarantee is given for precision or recall: choose one of them")
     if (level is None) == (risk is None):
@@ -185,15 +219,15 @@ def promise_of(
     return Promise(guarantee, cast(Goal, goal), float(reach), 0.9 if confidence is None else confidence, joint)
 
 
-def _column(pair: Pair, label: int) -> _Column:
+def _column(pair: Pair, label: int) -> _KnownItems:
     known = slice(None) if pair.known is None else pair.known[:, label]
     p = pair.values[known, label].to(compute_dtype(pair.values)).cpu().numpy()
     order = np.argsort(p, kind="stable")
-    return _Column(p[order], positive(pair.targets[known, label]).cpu().numpy()[order])
+    return _KnownItems(p[order], positive(pair.targets[known, label]).cpu().numpy()[order])
 
 
-def _of_label(column: _Column, promise: Promise, delta: float) -> tuple[float, int, str]:
-    """Return the threshold of a label, the known items it rests on, and why it promises nothing, "" where it does."""
+def _of_label(column: _KnownItems, promise: Promise, delta: float) -> tuple[float, int, str]:
+    """Return a label's threshold, its number of known items, and why there is no guarantee ("" where there is one)."""
     scores = column.p[column.present]
     if promise.goal == "recall":
         if not len(scores):
@@ -217,7 +251,7 @@ def _of_label(column: _Column, promise: Promise, delta: float) -> tuple[float, i
 
 @lru_cache(4096)
 def _most_missed(n: int, promise: Promise, delta: float) -> int:
-    """Return how many of n positives may lie below the threshold, −1 where not even none."""
+    """Return the number of n positives that may lie below the threshold; −1 if no guarantee is possible."""
     if promise.guarantee == "expected":
         m = math.floor(promise.risk * (n + 1) + 1e-9) - 1  # 1 − .9 is a little below .1
         return min(m, n - 1)
@@ -229,8 +263,8 @@ def _most_missed(n: int, promise: Promise, delta: float) -> int:
     return min(k, n - 1)
 
 
-def _precise(column: _Column, promise: Promise, delta: float) -> float:
-    """Return the lowest threshold that a sequence of tests shows to be precise enough, infinity where none does."""
+def _precise(column: _KnownItems, promise: Promise, delta: float) -> float:
+    """Return the lowest threshold that a sequence of tests shows to be precise enough; infinity if there is none."""
     from scipy.stats import binom
 
     odds = np.arange(math.log(promise.level / promise.risk) + STARTS[0], LOWEST, -STEP)
@@ -250,11 +284,11 @@ def _precise(column: _Column, promise: Promise, delta: float) -> float:
 
 
 def _fewest(promise: Promise, delta: float) -> int:
-    """Return the items at least needed: all of them right, they would just do."""
+    """Return the minimum number of items: if all of them are right, they are just enough."""
     if promise.guarantee == "expected":
         return math.ceil(1 / promise.risk - 1 - 1e-9)
     return math.ceil(math.log(delta) / math.log(promise.level) - 1e-9)
 
 
-def _items(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+def _items(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.calibrate.calibrator import (
     Calibrator,
     NotFitted,
@@ -18,7 +19,6 @@ from steelyard.calibrate.calibrator import (
     State,
     as_vector,
     check_labels,
-    check_per,
     held_out,
 )
 from steelyard.calibrate.lines import (
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a label adds to the pooled curve f: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift)."""
+    """The curve of one label: η = (1 − share) curve(z) + share σ(slope logit f(z) + shift), f the pooled curve."""
 
     curve: Curve | None
     """None for a label without positives or without negatives, whose share is 1: it has the pooled curve's shape."""
@@ -62,15 +62,24 @@ class Isotonic(Calibrator):
     a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `lines`), brings
     the pooled curve to the label's level; and λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself
     has σ as a prior worth one positive, so that η does not reach 0 or 1 unless σ(z) does. Below thousands of positives
-    `Platt` has fewer ways to be wrong. The steps tie items that the logits tell apart: rank by the logits.
+    `Platt` has fewer ways to be wrong. The steps tie items that the logits distinguish: rank by the logits.
 
     Args:
         per: "label", or "pooled" for one curve.
         prior_positives: m, how many positives the prior is worth beside a label's own (150).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> calibrator, levels = sy.calibrate.Isotonic(per="pooled").fit(z, y), z[:5]
+        >>> torch.sigmoid(levels[:, 0])
+        tensor([0.1192, 0.2689, 0.5000, 0.7311, 0.8808])
+        >>> calibrator(levels)[:, 0]  # σ(2z), up to the prior, one positive's worth of σ(z)
+        tensor([0.0202, 0.1203, 0.5000, 0.8847, 0.9848])
     """
 
     def __init__(self, per: Per = "label", prior_positives: float = SHAPE_POSITIVES) -> None:
-        check_per(per)
+        check_choice(Per, per=per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._pooled: Curve | None = None
@@ -115,7 +124,7 @@ class Isotonic(Calibrator):
         }
 
     def restore(self, state: State) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         if not isinstance(state["own"], list) or (len(state["own"]) == 0) != (self.per == "pooled"):
             raise ValueError("its curves are not one for each label")
         self._pooled, self._own = _curve(state["pooled"]), [_own(entry) for entry in state["own"]]
@@ -140,17 +149,17 @@ class Isotonic(Calibrator):
 
 
 def interpolated(curves: Sequence[Curve], z: Tensor) -> Tensor:
-    """Return curves, one a column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
+    """Return curves, one per column or one for all, at z (N, L), float64: `numpy.interp` by a binary search."""
     x = as_vector(np.concatenate([np.append(curve.x, np.inf) for curve in curves]))
     eta = as_vector(np.concatenate([np.append(curve.eta, 0.0) for curve in curves]))
     size = torch.tensor([len(curve.x) for curve in curves])
     first = torch.cumsum(size + 1, 0) - size - 1
     inside = torch.minimum(torch.maximum(z, x[first]), x[first + size - 1])
-    at = torch.zeros_like(inside, dtype=torch.int64) + first
+    knot = torch.zeros_like(inside, dtype=torch.int64) + first
     for i in reversed(range((max(len(curve.x) for curve in curves) - 1).bit_length())):
-        further = torch.minimum(at + (1 << i), first + size)  # where x is infinite
-        at = torch.where(x[further] <= inside, further, at)
-    return eta[at] + (inside - x[at]) / (x[at + 1] - x[at]) * (eta[at + 1] - eta[at])
+        further = torch.minimum(knot + (1 << i), first + size)  # where x is infinite
+        knot = torch.where(x[further] <= inside, further, knot)
+    return eta[knot] + (inside - x[knot]) / (x[knot + 1] - x[knot]) * (eta[knot + 1] - eta[knot])
 
 
 def _rising(z: Array, t: Array) -> Curve:

@@ -1,4 +1,4 @@
-"""How many labels an item has: probabilities that know it, and that follow it to items without labels."""
+"""Distributions of label sets: probabilities that account for the number of labels of an item."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ class LabelSets:
     2^L sets; sums over sets are elementary symmetric polynomials, K L additions.
 
     Made by `of`, from labels; `estimate` gives that of unlabelled items.
+
+    Examples:
+        >>> sets = sy.calibrate.LabelSets.of(torch.eye(3))  # every item has exactly one of three labels
+        >>> log_odds = torch.tensor([[0.0, 0.0, -4.0]])
+        >>> sets.probability(log_odds).sum(1)  # so their probabilities sum to 1
+        tensor([1.])
     """
 
     labels: Tensor
@@ -86,6 +92,9 @@ class LabelSets:
 
         η that no distribution over sets of these sizes has (their sum is above the most labels of an item, say) is met
         as nearly as thirty steps of u ← u + 0.7 (logit η − logit η(u)) come.
+
+        Args:
+            log_odds: of η, (N, L).
         """
         z = self._read(log_odds)
         return torch.cat([self._inverted(part) for part in z.split(_ITEMS_AT_ONCE)]) if len(z) else z
@@ -123,13 +132,22 @@ class LabelSets:
         return there
 
     def probability(self, log_odds: ArrayLike, there: LabelSets | None = None) -> Any:
-        """Return η (N, L) among sets distributed as `there` (by default `self`) of items with these log-odds."""
+        """Return η (N, L) among sets distributed as `there` (by default `self`) of items with these log-odds.
+
+        Args:
+            log_odds: of η, (N, L), calibrated for `self`.
+            there: the distribution to shift to.
+        """
         _, dtype, from_numpy = read_logits(log_odds)
         where = there or self
         return given_back(where.marginals(self.potentials(log_odds) + where.labels - self.labels).to(dtype), from_numpy)
 
     def marginals(self, potentials: Tensor) -> Tensor:
-        """Return η (N, L) of items with potentials u (N, L), float64, whose sets have the sizes of `self`."""
+        """Return η (N, L) of items with potentials u (N, L), float64, whose sets have the sizes of `self`.
+
+        Args:
+            potentials: u (N, L), as `potentials` returns them.
+        """
         parts = [self._expected(part)[0] for part in potentials.split(_ITEMS_AT_ONCE)]
         return torch.cat(parts) if parts else potentials
 
@@ -137,6 +155,10 @@ class LabelSets:
         """Return log p(S|x), float64 (N,), of the label sets S of `targets` (N, L), of items with potentials u (N, L).
 
         It is −inf where an item has as many labels as none should have.
+
+        Args:
+            potentials: u (N, L), as `potentials` returns them.
+            targets: (N, L), all known.
         """
         u, values = potentials, as_tensor(targets, "targets").cpu()
         if values.shape != u.shape:
@@ -147,7 +169,12 @@ class LabelSets:
         return (u * present).sum(1) + b - self._log_z(u, self.sizes.expand(len(u), -1))
 
     def most_probable(self, log_odds: ArrayLike, there: LabelSets | None = None) -> Any:
-        """Return the most probable set of each item, bool (N, L), among sets distributed as `there`."""
+        """Return the most probable set of each item, bool (N, L), among sets distributed as `there`.
+
+        Args:
+            log_odds: of η, (N, L), calibrated for `self`.
+            there: the distribution to shift to; by default `self`.
+        """
         where = there or self
         best = where.best(self.potentials(log_odds) + where.labels - self.labels)
         return given_back(best, not isinstance(log_odds, Tensor))
@@ -155,12 +182,15 @@ class LabelSets:
     def best(self, potentials: Tensor) -> Tensor:
         """Return the most probable set, bool (N, L), of items with potentials u: of each size the largest u, then the
         best size.
+
+        Args:
+            potentials: u (N, L), as `potentials` returns them.
         """
-        ordered, place = potentials.sort(1, descending=True)
+        ordered, order = potentials.sort(1, descending=True)
         sums = torch.cat([ordered.new_zeros(len(ordered), 1), ordered.cumsum(1)], 1)[:, : len(self.sizes)]
         size = (sums + self.sizes).argmax(1)
         among = torch.arange(potentials.shape[1]) < size[:, None]
-        return torch.zeros_like(among).scatter(1, place, among)
+        return torch.zeros_like(among).scatter(1, order, among)
 
     @property
     def frequencies(self) -> tuple[Tensor, Tensor]:
@@ -185,8 +215,8 @@ class LabelSets:
         with torch.enable_grad():
             u = u.detach().requires_grad_()
             sizes = self.sizes.expand(len(u), -1).detach().requires_grad_()
-            eta, found = torch.autograd.grad(self._log_z(u, sizes).sum(), (u, sizes))
-        return eta, found
+            eta, size_shares = torch.autograd.grad(self._log_z(u, sizes).sum(), (u, sizes))
+        return eta, size_shares
 
     @staticmethod
     def _log_z(u: Tensor, sizes: Tensor) -> Tensor:
@@ -206,21 +236,21 @@ class LabelSets:
 
     def _towards(self, frequency: Tensor, sizes: Tensor) -> tuple[LabelSets, float]:
         """Return the distribution after a step of iterative scaling, and how far from these frequencies it was."""
-        eta, found = self.frequencies
+        eta, size_shares = self.frequencies
         labels = self.labels + _logit(frequency) - _logit(eta)
-        weights = self.sizes + torch.where(sizes > 0, sizes / found, 0.0).log()
-        gap = max(float((eta - frequency).abs().max()), float((found - sizes).abs().max()))
+        weights = self.sizes + torch.where(sizes > 0, sizes / size_shares, 0.0).log()
+        gap = max(float((eta - frequency).abs().max()), float((size_shares - sizes).abs().max()))
         return LabelSets(labels, weights - weights.max()), gap
 
 
 def _check_known(targets: Tensor) -> None:
     """Refuse an unknown label, −1, and what is no label, NaN among it."""
-    remedy = "of an item with unknown labels it cannot be told how many it has, so leave it out"
+    remedy = "an item with unknown labels has an unknown number of labels, so leave it out"
     refuse(targets == UNKNOWN, "targets", targets, remedy)
     bad = ~((targets >= 0) & (targets <= 1))
     refuse(bad, "targets", targets, "a label is 1 present, 0 absent, or between them soft")
 
 
 def _logit(p: Tensor) -> Tensor:
-    """The log-odds of p, of what float64 can tell from 0 and 1 where p is either."""
+    """Return the log-odds of p, clipped to what float64 distinguishes from 0 and 1."""
     return torch.logit(p.clamp(1e-15, 1 - 1e-15))

@@ -15,11 +15,11 @@ from steelyard.calibrate.calibrator import Chunk, Held, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
 PRIOR_POSITIVES = 20.0
-"""How many positives a label's prior is worth beside its own (chosen by examples/choose_prior_positives.py)."""
+"""The worth of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
 SHAPE_POSITIVES = 150.0
 """The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
 IDENTITY_POSITIVES = 1.0
-"""How many positives σ is worth beside those of all labels together, in the pooled fit."""
+"""The worth of σ in the pooled fit, in positives."""
 
 
 def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positives: float) -> Tensor:
@@ -186,7 +186,7 @@ def smoothed_level(present: Tensor, known: Tensor) -> Tensor:
     """Return the frequency of each label from its counts, (n + ½)/(k + ½/r), inside (0, 1).
 
     Half a positive is added, among as many items as it takes to meet half a positive at the rate r. A label with no
-    positive among k items so has a level of at most 1/2k, and one of which little is known has about r. The rate is
+    positive among k items so has a level of at most 1/2k, and one with few known items has about r. The rate is
     that of all labels with a positive together, (Σ n + ½)/(Σ k + 1): labels without one would make r so small that the
     half positive outweighs what other labels show.
 
@@ -270,7 +270,7 @@ def bracketed_newton(
     Args:
         evaluate: the functions at x, and where Newton's step from x leads.
         x, low, high: where to begin, and the brackets.
-        busy: which roots are wanted; others stay at x.
+        busy: the roots to find; others stay at x.
         scale: what a step is compared with.
     """
     before, steps = torch.full_like(x, torch.inf), torch.zeros(x.shape, dtype=torch.int64, device=x.device)
@@ -315,7 +315,7 @@ def check_level(level: ArrayLike | None, held: Held) -> Tensor | None:
 
 
 def _all_where_none_known(held: Held) -> Held:
-    """Return the same, with all items of a label counted as known where none is; their targets are not to be used."""
+    """Return the same, with all items of a label counted as known where none is; the targets must not be used."""
     none = (held.present + held.absent) == 0
     return replace(held, known=held.known | (none & torch.isfinite(held.logits)))
 

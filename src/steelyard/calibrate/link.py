@@ -41,11 +41,16 @@ def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
         log_odds: log-odds (N, L) that the link of the loss gives for the sampled training.
         counts: positives n_c of each class (L,), those of the sampler's labels. A class with 0 is never visited; its
             odds are left alone.
+
+    Examples:
+        >>> log_odds = torch.logit(torch.tensor([[0.9, 0.8, 0.4]]))  # as trained on class-aware draws
+        >>> torch.sigmoid(sy.calibrate.undo_class_aware(log_odds, counts=torch.tensor([500.0, 400.0, 5.0])))
+        tensor([[0.8575, 0.7107, 0.0113]])
     """
     z, dtype, from_numpy = read_logits(log_odds)
     n = check_visits(counts).to(z.device)
     if len(n) != z.shape[1]:
-        raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one a label")
+        raise ValueError(f"counts has {len(n)} values, but log_odds has {z.shape[1]} labels: give one per label")
     visited = n > 0
     corrected = _corrected(z, torch.where(visited, n, 1.0), visited)
     return given_back(torch.where(visited, corrected, z).to(dtype), from_numpy)
@@ -106,7 +111,7 @@ def _root(m: Tensor, q: Tensor) -> Tensor:
 
 Weight = Tensor | float | None
 PROBES = (-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0)
-"""Logits whose log-odds a saved link remembers, to know its loss again."""
+"""Logits whose log-odds are saved with a link, to recognise its loss."""
 
 
 @final
@@ -121,6 +126,16 @@ class Link(Calibrator):
         loss: a loss with a link, or an `Objective` over one; others raise NoLink.
         pos_weight, neg_weight: w₊, w₋ (numbers or (L,)) of a loss alone.
         class_aware: positives n_c of each class (L,) if items were drawn by `ClassAware`: undone by its fixed point.
+
+    Examples:
+        >>> link = sy.calibrate.Link(sy.losses.SPA())
+        >>> z = torch.zeros(1, 1)
+        >>> link(z), torch.sigmoid(z)
+        (tensor([[0.0538]]), tensor([[0.5000]]))
+        >>> masking = sy.balance.PartialLabelMasking(torch.tensor([10.0, 400.0]), n_known=1000, initial="mean")
+        >>> objective = sy.Objective(sy.losses.BCE(), masking=masking)
+        >>> sy.calibrate.Link(objective)(torch.zeros(1, 2))  # what the masks do to each label's odds is undone
+        tensor([[0.0290, 0.6633]])
     """
 
     def __init__(
@@ -173,12 +188,12 @@ class Link(Calibrator):
 
 
 def pair_of(loss: Loss | WeightedLoss | Objective) -> PairLoss:
-    """Return the pair at the heart of a loss or objective, or raise NoLink."""
+    """Return the pair inside a loss or objective, or raise NoLink."""
     inner = loss.loss if isinstance(loss, Objective | WeightedLoss) else loss
     if isinstance(inner, PairLoss):
         return inner
     if isinstance(inner, Loss):
-        raise NoLink(f"{type(inner).__name__} has no probability a label: fit Temperature, Platt or Isotonic instead")
+        raise NoLink(f"{type(inner).__name__} has no probability per label: fit Temperature, Platt or Isotonic instead")
     raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses, or an Objective")
 
 
@@ -189,9 +204,11 @@ def probe(loss: PairLoss) -> Tensor:
 
 
 def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
-    """Whether `probe` gives these values, but for rounding."""
-    found = probe(loss)
-    return probes is not None and probes.shape == found.shape and torch.allclose(probes, found, rtol=1e-6, atol=1e-6)
+    """Return whether `probe` gives these values, up to rounding."""
+    current = probe(loss)
+    return (
+        probes is not None and probes.shape == current.shape and torch.allclose(probes, current, rtol=1e-6, atol=1e-6)
+    )
 
 
 def trained_link(
@@ -200,7 +217,7 @@ def trained_link(
     """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
 
     Args:
-        built: the loss of `objective`, made anew.
+        built: the loss of `objective`, made again.
         objective: as training left it.
         counts: positives of each class (L,), float64.
         class_aware: whether items were drawn by `ClassAware`.
@@ -217,7 +234,7 @@ def trained_link(
 
 
 def same_link(objective: Objective, built: Loss | WeightedLoss) -> bool:
-    """Whether a loss is that of an objective: its type, and its link at a few logits."""
+    """Return whether a loss is that of an objective: same type, same link at a few logits."""
     mine = built.loss if isinstance(built, WeightedLoss) else built
     if type(mine) is not type(objective.loss):
         return False
@@ -235,11 +252,11 @@ def rounded_eta(log_odds: Tensor, dtype: torch.dtype) -> Tensor:
 def softmax_log_odds(z: Tensor) -> Tensor:
     """Return z_c − log Σ_{j≠c} e^{z_j}, accurate also for the largest."""
     total = z.logsumexp(1, keepdim=True)
-    top, at = z.max(1, keepdim=True)
-    rest = z.scatter(1, at, -torch.inf).logsumexp(1, keepdim=True)
+    top, argmax = z.max(1, keepdim=True)
+    rest = z.scatter(1, argmax, -torch.inf).logsumexp(1, keepdim=True)
     share = z - total
     odds = share - torch.log(-torch.expm1(share.clamp_max(-1e-300)))
-    return odds.scatter(1, at, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
+    return odds.scatter(1, argmax, top - rest).clamp(LOG_ZERO, -LOG_ZERO)
 
 
 def _on_device_of(loss: PairLoss, z: Tensor) -> Tensor:

@@ -18,17 +18,33 @@ from steelyard.losses.focused import LOG_ZERO, log1mexp, softplus
 from steelyard.metrics.inputs import unlabelled
 
 _CELLS_AT_ONCE = 1 << 18
-_EXPECTED = 10  # a label expected that often, and estimated never to occur, is worth a word
+_EXPECTED = 10  # a label expected that often, and estimated never to occur, deserves a warning
 _SIGMAS, _RELATIVE = 5.0, 0.1
 
 
 class UncalibratedWarning(UserWarning):
-    """Probabilities given to `estimate_prior` cannot be calibrated for the training prior given."""
+    """Probabilities given to `estimate_prior` cannot be calibrated for the training prior given.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = sy.calibrate.estimate_prior(torch.full((100, 1), 0.01), train_prior=0.3)
+        >>> caught[0].category.__name__
+        'UncalibratedWarning'
+    """
 
 
 @dataclass(frozen=True)
 class PriorReport:
-    """What `estimate_prior` found of each label, all (L,)."""
+    """The estimate for each label, all (L,).
+
+    Examples:
+        >>> eta = torch.cat([torch.full((80, 1), 0.1), torch.full((20, 1), 0.9)])
+        >>> report = sy.calibrate.prior_report(eta, train_prior=0.5)
+        >>> report.prior, report.standard_error, report.converged
+        (tensor([0.1250], dtype=torch.float64), tensor([0.0500], dtype=torch.float64), tensor([True]))
+    """
 
     prior: Any
     """The estimated prior q."""
@@ -39,9 +55,9 @@ class PriorReport:
     residual: Any
     """|EM(q) − q|: how far one more EM step would move the estimate."""
     converged: Any
-    """Whether that is below 1e-9 of q."""
+    """True if that is below 1e-9 of q."""
     suspicious: Any
-    """Whether the input is visibly uncalibrated (see `prior_report`)."""
+    """True if the input is visibly uncalibrated (see `prior_report`)."""
 
 
 def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: ArrayLike | float) -> Any:
@@ -51,6 +67,11 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
         log_odds: calibrated log-odds (N, L).
         from_prior: π, the frequency they are calibrated for, a number or (L,), inside (0, 1) unless π' is the same.
         to_prior: π', a number or (L,) in [0, 1]; 0 and 1 give log-odds of −100 and 100.
+
+    Examples:
+        >>> log_odds = torch.logit(torch.tensor([[0.5]]))  # even odds where the label has a frequency of .1
+        >>> torch.sigmoid(sy.calibrate.shift_prior(log_odds, from_prior=0.1, to_prior=0.01))
+        tensor([[0.0833]])
     """
     z, dtype, from_numpy = read_logits(log_odds)
     old, new = (_prior(name, p, z.shape[1]).to(z.device) for name, p in (("from", from_prior), ("to", to_prior)))
@@ -78,7 +99,18 @@ def scale_annotated(log_odds: Tensor, share: Tensor) -> Tensor:
 
 
 def estimate_prior(probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None = None) -> Any:
-    """Return the frequency (L,) of each label among unlabelled items: the `prior` of `prior_report`."""
+    """Return the frequency (L,) of each label among unlabelled items: the `prior` of `prior_report`.
+
+    Args:
+        probabilities: η (N, L) of unlabelled items, calibrated for the training prior.
+        train_prior: π, a number or (L,).
+        reference: η (M, L) of items with training's frequencies, to check the calibration by; see `prior_report`.
+
+    Examples:
+        >>> eta = torch.cat([torch.full((80, 1), 0.1), torch.full((20, 1), 0.9)])  # of unlabelled items
+        >>> sy.calibrate.estimate_prior(eta, train_prior=0.5)  # (.2 − .1)/(.9 − .1)
+        tensor([0.1250], dtype=torch.float64)
+    """
     return _report(probabilities, train_prior, reference).prior
 
 
@@ -101,6 +133,12 @@ def prior_report(
         train_prior: π, a number or (L,). A label with π = 0 or 1 keeps it: its probabilities tell nothing.
         reference: η (M, L) of items with training's frequencies (held out from it), to check the calibration by:
             |mean η − π| of more than 5 standard errors and more than a tenth of π or 1−π, whichever is smaller.
+
+    Examples:
+        >>> eta = torch.cat([torch.full((80, 1), 0.1), torch.full((20, 1), 0.9)])
+        >>> report = sy.calibrate.prior_report(eta, train_prior=0.5)
+        >>> report.prior, report.standard_error, report.suspicious
+        (tensor([0.1250], dtype=torch.float64), tensor([0.0500], dtype=torch.float64), tensor([False]))
     """
     return _report(probabilities, train_prior, reference)
 
@@ -152,7 +190,7 @@ def _off(reference: ArrayLike, pi: Tensor) -> Tensor:
         raise ValueError(f"reference has {r.shape[1]} labels, but probabilities has {len(pi)}: they must be the same")
     r = r.to(pi.device, torch.float64)
     gap = (r.mean(0) - pi).abs()
-    error = (pi * (1 - pi) / len(r)).sqrt()  # η varies no more than the labels themselves
+    error = (pi * (1 - pi) / len(r)).sqrt()  # the variance of η is at most that of the labels
     return (gap > _SIGMAS * error) & (gap > _RELATIVE * torch.minimum(pi, 1 - pi))
 
 
@@ -162,7 +200,7 @@ def _warn(suspicious: Tensor, q: Tensor, pi: Tensor) -> None:
     others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
     warnings.warn(
         f"probabilities of label {c}{others} are not calibrated for the training prior (estimate {q[c].item():.3g}, "
-        f"training {pi[c].item():.3g}): read them through Link or a fitted calibrator first",
+        f"training {pi[c].item():.3g}): convert logits with Link or a fitted calibrator first",
         UncalibratedWarning,
         stacklevel=4,
     )
@@ -190,16 +228,16 @@ LEVEL = 0.01
 
 
 class Shift(NamedTuple):
-    """What is made of estimates."""
+    """Estimated frequencies after shrinkage."""
 
     prior: Floats
-    """The frequency of each label to reckon with, (L,); NaN where nothing can be told."""
+    """The frequency of each label to use, (L,); NaN without an estimate."""
     chance: float
     """The chance of estimates as far from what was expected, or farther, if nothing had shifted; NaN without any."""
     spread: float
     """τ, the deviation of the true shifts of the log-odds."""
     kept: Floats
-    """The share of each label's shift that is left, (L,); 0 where nothing can be told."""
+    """The share of each label's shift that is left, (L,); 0 without an estimate."""
 
 
 def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_reference: Floats) -> Shift:
@@ -208,7 +246,7 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     A label's shift δ = logit q − logit π has two errors: of the estimate, and of π itself, which is known from M items
     as the estimate is from N, s² = (error/(q(1−q)))² (1 + N/M). If Σ δ²/s² is no more than chance (χ² at 1 %), nothing
     is shifted. Otherwise true shifts are taken as normal with deviation τ, Σ δ²/(s² + τ²) = the number of labels, and
-    each is shrunk to δ τ²/(s² + τ²): a weak model's wild estimates give way, clear ones stay as they are.
+    each is shrunk to δ τ²/(s² + τ²): a weak model's wild estimates shrink, clear ones hardly move.
 
     Args:
         prior: π, (L,), what probabilities are calibrated for.
@@ -232,7 +270,7 @@ def believed(prior: Floats, estimate: Floats, error: Floats, n_items: int, n_ref
     chance = float(chdtrc(len(delta), excess(0.0) + len(delta)))
     has_shifted = chance < LEVEL and excess(0.0) > 0
     spread = brentq(excess, 0.0, float((delta**2).sum()), xtol=1e-15) if has_shifted else 0.0  # Paule and Mandel 1982
-    found, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
+    shrunk, kept = np.full(len(prior), np.nan), np.zeros(len(prior))
     kept[usable] = spread / (variance + spread)
-    found[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
-    return Shift(found, chance, float(np.sqrt(spread)), kept)
+    shrunk[usable] = expit(logit(pi) + delta * kept[usable]) if spread > 0 else pi
+    return Shift(shrunk, chance, float(np.sqrt(spread)), kept)

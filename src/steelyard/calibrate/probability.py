@@ -1,4 +1,4 @@
-"""How logits become probabilities and decisions: one chain from the loss's link to the deployment prior."""
+"""From logits to probabilities and decisions: one chain from the loss's link to the deployment prior."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from steelyard._files import write_atomic
 from steelyard.calibrate import store
+from steelyard.calibrate.aim import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
 from steelyard.calibrate.crossfit import MAKERS, Folds, calibrated, cross_fitted, folds_of, mark_of, mean_eta, settle
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.lines import smoothed_level
 from steelyard.calibrate.link import Link, rounded_eta, same_link, softmax_log_odds, trained_link
 from steelyard.calibrate.prior import scale_annotated, shift_prior
-from steelyard.calibrate.thresholds import Aim, choose_thresholds
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses import Loss, NoLink, WeightedLoss
 from steelyard.losses.focused import LOG_ZERO
@@ -30,14 +30,14 @@ from steelyard.objective.parts import Part, make_loss
 
 Floats: TypeAlias = NDArray[np.float64]
 LEAST = 1e-15
-"""Probabilities nearer to 0 or 1 are not told from it where label sets are read."""
+"""Probabilities nearer to 0 or 1 count as this far from it, with label sets."""
 _CELLS_AT_ONCE = 1 << 20
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ProbabilityModel:
-    """How the logits z of one model become η: link → fitted calibrator → deployment prior; and η decisions.
+    """Turns the logits z of one model into η (link → fitted calibrator → deployment prior), and η into decisions.
 
         log-odds of the loss's link, log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊), class-aware sampling undone
         → log η/(1−η) by Temperature, Platt or Isotonic, fitted on items that training has not seen
@@ -46,8 +46,8 @@ class ProbabilityModel:
 
     A loss without a link is calibrated on z itself; LDAM's softmax, which an equal amount added to all z of an item
     does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so. All
-    arithmetic is float64, on the CPU; arrays and tensors give their like. Made by `of_objective`; methods give new
-    readings.
+    arithmetic is float64, on the CPU; arrays and tensors give their like. Made by `of_objective`; methods return
+    new models.
     """
 
     loss: Part
@@ -61,32 +61,32 @@ class ProbabilityModel:
     link: Link | None
     """Its link with the class weights of training, None where there is none."""
     why: str
-    """Why there is no link; "" where there is one."""
+    """The reason why there is no link; "" where there is one."""
     kind: str = "link"
-    """What is done beyond the link: "link" nothing, "none" takes σ(z), others are fitted."""
+    """The calibrator: "link" takes the link as it is, "none" takes σ(z), others are fitted."""
     calibrator: Calibrator | None = None
     base: str = "link"
-    """What the calibrator takes, one of `crossfit.BASES`; z where there is no link."""
+    """The input of the calibrator, one of `crossfit.BASES`; z where there is no link."""
     fitted_prior: Floats | None = None
     """The mean η of the items that the calibrator was fitted to, (L,); see `prior`."""
     n_fitted: int = 0
-    """How many items that were; 0 where nothing was fitted."""
+    """The number of these items; 0 where nothing was fitted."""
     fitted_to: int | None = None
     """Their mark (`crossfit.mark_of`); None where nothing was fitted, or by a version that kept none."""
     to_prior: Floats | None = None
-    """π', the frequency that labels are read for; NaN where a label's odds are left alone. None shifts nothing."""
+    """π', the frequency of each label in deployment; NaN where a label's odds are left alone. None shifts nothing."""
     annotated: Floats | None = None
     """The share of each label's positives that was annotated, (L,), by which η is scaled up; NaN where all were."""
     sets: LabelSets | None = None
-    """How label sets are distributed where η is calibrated; None where labels are read one by one."""
+    """The distribution of label sets where η is calibrated; None where labels are independent."""
     sets_there: LabelSets | None = None
-    """How they are distributed where the model is used, of which `to_prior` are the frequencies; None as before."""
+    """Their distribution where the model is used, with frequencies `to_prior`; None if unchanged."""
     chosen_thresholds: Floats | None = None
     """Thresholds that were chosen on items, (L,); None where the aim alone says."""
     chosen_on: int | None = None
     """The mark of those items, 0 where their labels were not used; None as for `fitted_to`."""
     aim: Aim = field(default_factory=Aim)
-    """What the thresholds are for."""
+    """The goal of the thresholds."""
     trials: Mapping[str, float] = field(default_factory=dict)
     """The log-loss, out of fold, of every kind that was tried."""
 
@@ -99,7 +99,7 @@ class ProbabilityModel:
         n_known: int | ArrayLike,
         class_aware: bool = False,
     ) -> ProbabilityModel:
-        """Return the reading that follows from training alone: the link with the class weights it ended with.
+        """Return the model that follows from training alone: the link with the class weights it ended with.
 
         Args:
             objective: as training left it; w₊ and w₋ are its `class_weights()`.
@@ -150,23 +150,23 @@ class ProbabilityModel:
 
     @property
     def has_probability(self) -> bool:
-        """Whether η is to be had."""
+        """True if the model has probabilities."""
         return self.calibrator is not None or self.link is not None
 
     @property
     def how(self) -> str:
-        """How η came about, in words."""
+        """A description of how η is computed."""
         if not self.has_probability:
             return f"no probabilities: {self.why}"
         on = "the logits" if self.link is None else "the loss's link"
         on = {"sampled": "the loss's link, sampling left in", "logits": "the logits"}.get(self.base, on)
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
-        said = plain.get(self.kind, f"{self.kind} fitted to {on}")
+        text = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:
-            said += ", scaled up from annotated to present"
+            text += ", scaled up from annotated to present"
         if self.to_prior is not None:
-            said += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
-        return said
+            text += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
+        return text
 
     # ---- logits to η
 
@@ -181,14 +181,14 @@ class ProbabilityModel:
     def decisions(self, probabilities: ArrayLike) -> Any:
         """Return which labels (N, L), bool, are decided present: η ≥ threshold, rounded as η is."""
         p = torch.as_tensor(probabilities)
-        said = p >= torch.from_numpy(self.thresholds).to(p.device, p.dtype)
-        return given_back(said, not isinstance(probabilities, Tensor))
+        decided = p >= torch.from_numpy(self.thresholds).to(p.device, p.dtype)
+        return given_back(decided, not isinstance(probabilities, Tensor))
 
     def _by_rows(self, logits: ArrayLike, last: Callable[[Tensor, torch.dtype], Tensor]) -> Any:
         if not self.has_probability:
             raise NoLink(f"{self.why}: fit a calibrator on held-out items first, as steelyard calibrate does")
         if np.ndim(logits) != 2 or logits.shape[1] != self.n_labels:
-            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (N, {self.n_labels}), one column a label")
+            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (N, {self.n_labels}), one column per label")
         step = max(1, _CELLS_AT_ONCE // self.n_labels)
         parts = []
         for start in range(0, max(1, len(logits)), step):
@@ -233,7 +233,7 @@ class ProbabilityModel:
 
     @property
     def movable(self) -> NDArray[np.bool_]:
-        """Which labels (L,) have odds that another frequency can shift: those with π inside (0, 1)."""
+        """The labels (L,), bool, whose odds another frequency can shift: those with π inside (0, 1)."""
         return np.asarray((self.prior > 0) & (self.prior < 1))
 
     # ---- what is fitted
@@ -241,7 +241,7 @@ class ProbabilityModel:
     def fit(
         self, logits: ArrayLike, targets: ArrayLike, kind: str = "auto", folds: Any = None, refitted: bool = False
     ) -> ProbabilityModel:
-        """Return the reading with a calibrator fitted to items that training has not seen; thresholds start at ½.
+        """Return the model with a calibrator fitted to items that training has not seen; thresholds start at ½.
 
         A label with few positives among them is brought to its frequency in training (see `level`).
 
@@ -260,9 +260,9 @@ class ProbabilityModel:
             if self.link is None:
                 raise NoLink(f"calibration is {kind!r}, but {self.why}: choose temperature, platt or isotonic")
             return replace(plain, kind=kind)
-        z, t, at = self._checked(logits, targets, folds)
+        z, t, fold_of = self._checked(logits, targets, folds)
         bases = plain._bases(z)
-        kind, base, trials = settle(kind, bases, self.link is not None, t, at, self.level, refitted)
+        kind, base, trials = settle(kind, bases, self.link is not None, t, fold_of, self.level, refitted)
         if kind == "link":
             return replace(plain, trials=trials)
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
@@ -297,13 +297,13 @@ class ProbabilityModel:
         """
         if self.calibrator is None:
             return self.probability(logits)
-        z, t, at = self._checked(logits, targets, folds)
+        z, t, fold_of = self._checked(logits, targets, folds)
         _, dtype, from_numpy = read_logits(logits[:0])
-        odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if at is None else at, self.level)
+        odds = cross_fitted(self.kind, self._scores(z), t, folds_of(t) if fold_of is None else fold_of, self.level)
         return given_back(rounded_eta(self._shifted(odds.clamp(LOG_ZERO, -LOG_ZERO)), dtype), from_numpy)
 
     def with_prior(self, to_prior: ArrayLike | None) -> ProbabilityModel:
-        """Return the reading for labels that come with frequency `to_prior` (L,); NaN or None: as often as calibrated.
+        """Return the model for labels that come with frequency `to_prior` (L,); NaN or None: as often as calibrated.
 
         The odds of a label that is never, or always, present where they were learned cannot be shifted and are left
         alone (see `movable`). Thresholds that were chosen on items move with the odds, so that decisions stay as they
@@ -321,7 +321,7 @@ class ProbabilityModel:
         return replace(shifted, chosen_thresholds=shifted._moved(plain))
 
     def with_annotated(self, share: ArrayLike) -> ProbabilityModel:
-        """Return the reading for η of being present, not annotated, where `share` (L,) of positives were annotated."""
+        """Return the model for η of being present, not annotated, where `share` (L,) of positives were annotated."""
         c = as_vector(share).cpu().numpy()
         scaled = replace(self, annotated=c)
         if (t := self.chosen_thresholds) is None:
@@ -330,7 +330,7 @@ class ProbabilityModel:
         return replace(scaled, chosen_thresholds=moved)
 
     def with_sets(self, there: LabelSets) -> ProbabilityModel:
-        """Return the reading for items whose label sets are distributed as `there`; only of one that has `sets`."""
+        """Return the model for items whose label sets are distributed as `there`; only of one that has `sets`."""
         if self.sets is None:
             raise ValueError("probabilities were not calibrated for label sets: shift the prior of each label")
         return replace(self.with_prior(there.frequencies[0]), sets_there=there)
@@ -338,10 +338,10 @@ class ProbabilityModel:
     def with_thresholds(
         self, aim: Aim, probabilities: ArrayLike | None = None, targets: ArrayLike | None = None
     ) -> ProbabilityModel:
-        """Return the reading with thresholds for `aim`; a goal that needs items and gets none has ½.
+        """Return the model with thresholds for `aim`; a goal that needs items and gets none has ½.
 
         Args:
-            aim: what they are for.
+            aim: their goal.
             probabilities: η (N, L) of items that the calibrator was not fitted on, before any shift of the prior
                 (`out_of_fold` of `with_prior(None)`): where there is one, items are weighed as if labels were as
                 frequent as it says.
@@ -350,14 +350,14 @@ class ProbabilityModel:
         if probabilities is None or not aim.needs_items:
             return replace(self, aim=aim, chosen_thresholds=None, chosen_on=None)
         prior = None if self.to_prior is None else np.where(self.movable, self.to_prior, np.nan)
-        found = choose_thresholds(aim, probabilities, targets, prior)
+        chosen = choose_thresholds(aim, probabilities, targets, prior)
         mark = 0 if targets is None else mark_of(torch.as_tensor(targets))
-        return replace(self, aim=aim, chosen_thresholds=self._moved(found), chosen_on=mark)
+        return replace(self, aim=aim, chosen_thresholds=self._moved(chosen), chosen_on=mark)
 
     def with_thresholds_there(self, probabilities: ArrayLike) -> ProbabilityModel:
-        """Return the reading with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
-        found = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
-        return replace(self, chosen_thresholds=found, chosen_on=None if found is None else 0)
+        """Return the model with thresholds for its aim, counted on the η (N, L) it gives items of deployment."""
+        chosen = choose_thresholds(self.aim, probabilities, None) if self.aim.needs_items else None
+        return replace(self, chosen_thresholds=chosen, chosen_on=None if chosen is None else 0)
 
     def _moved(self, thresholds: Floats, back: bool = False) -> Floats:
         """Return thresholds of η before the shift of the prior as those of η after it, or the other way `back`."""
@@ -371,16 +371,16 @@ class ProbabilityModel:
     # ---- files
 
     def to_json(self) -> str:
-        """Return the reading as JSON text that `from_json` turns into one that gives the same η, bit for bit."""
+        """Return the model as JSON text that `from_json` turns into one that gives the same η, bit for bit."""
         return store.text_of(self)
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> ProbabilityModel:
-        """Return the reading of a text; a damaged one is one sentence that names `source`."""
+        """Return the model of a text; a damaged one is one sentence that names `source`."""
         return cls(**store.fields_of(text, source))
 
     def save(self, path: str | Path) -> None:
-        """Write the reading to `path`, whole or not at all."""
+        """Write the model to `path`, whole or not at all."""
         write_atomic(path, self.to_json())
 
     @classmethod
@@ -394,7 +394,7 @@ class ProbabilityModel:
         """Return checked logits, float64, and targets, on the CPU, and folds."""
         held = finite_where_known(logits, targets)
         if held.logits.shape[1] != self.n_labels:
-            raise ValueError(f"logits has {held.logits.shape[1]} labels, but the reading has {self.n_labels}")
+            raise ValueError(f"logits has {held.logits.shape[1]} labels, but the model has {self.n_labels}")
         if folds is not None and np.shape(folds) != (len(held.targets),):
             raise ValueError(f"folds has shape {np.shape(folds)}: give the fold of each of {len(held.targets)} items")
         return held.logits.cpu().double(), held.targets.cpu(), None if folds is None else np.asarray(folds)

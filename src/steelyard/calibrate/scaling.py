@@ -7,7 +7,8 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, check_per, held_out
+from steelyard.balance.checks import check_choice
+from steelyard.calibrate.calibrator import Calibrator, NotFitted, Per, State, check_labels, held_out
 from steelyard.calibrate.lines import (
     IDENTITY_POSITIVES,
     PRIOR_POSITIVES,
@@ -30,10 +31,10 @@ class Scaling(Calibrator):
     """
 
     _has_shift: ClassVar[bool]
-    """Whether b is fitted, or stays 0."""
+    """True if b is fitted; else it stays 0."""
 
     def __init__(self, per: Per = "label", prior_positives: float = PRIOR_POSITIVES) -> None:
-        check_per(per)
+        check_choice(Per, per=per)
         self.per: Per = per
         self.prior_positives = check_prior_positives(prior_positives)
         self._line: Line | None = None
@@ -69,7 +70,7 @@ class Scaling(Calibrator):
 
     @final
     def restore(self, state: State) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         slope, shift = (torch.tensor(state[name], dtype=torch.float64) for name in ("slope", "shift"))
         if slope.ndim != 1 or slope.shape != shift.shape or len(slope) == 0:
             raise ValueError("its slopes and shifts are not one for each label")
@@ -116,6 +117,13 @@ class Platt(Scaling):
     Args:
         per: "label", or "pooled" for one line.
         prior_positives: m, how many positives the prior is worth beside a label's own (20).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z - 1)  # z is too small, and too high
+        >>> calibrator = sy.calibrate.Platt().fit(z, y)
+        >>> calibrator.slope, calibrator.shift
+        (tensor([1.9810], dtype=torch.float64), tensor([-0.9643], dtype=torch.float64))
     """
 
     _has_shift = True
@@ -132,12 +140,19 @@ class Temperature(Scaling):
 
     T minimises the log-loss of the known labels; a label's T is shrunk toward the pooled one by partial pooling (see
     `lines`), the pooled fit counting as m positives. A temperature moves no logit across 0: logits whose zero is
-    not at even odds (rebalanced training, any loss but BCE) want log-odds from `Link` as input, or `Platt`. For the
+    not at even odds (rebalanced training, any loss but BCE) need log-odds from `Link` as input, or `Platt`. For the
     same reason it cannot give a rare label its level, and `fit` makes no use of `level`.
 
     Args:
         per: "label", or "pooled" for one temperature.
         prior_positives: m, how many positives the pooled fit is worth beside a label's own (20).
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)  # z is half of what it should be
+        >>> calibrator = sy.calibrate.Temperature().fit(z, y)
+        >>> calibrator.temperature
+        tensor([0.4962], dtype=torch.float64)
     """
 
     _has_shift = False

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from steelyard._files import write_atomic
 from steelyard._sealed import sealed, unsealed
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.calibrator import Calibrator, State
 from steelyard.calibrate.crossfit import MAKERS, Fitted
 from steelyard.calibrate.label_sets import LabelSets
 from steelyard.calibrate.link import Link, has_probes, pair_of
-from steelyard.calibrate.thresholds import Aim
 from steelyard.losses.distribution_balanced import WeightedLoss
 from steelyard.losses.loss import Loss, NoLink
 from steelyard.objective.objective import Objective
@@ -37,12 +37,25 @@ FITTED: dict[str, Fitted] = {maker.__name__: maker for maker in MAKERS.values()}
 READING_FORMAT = "steelyard reading"
 _KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
-"""The vectors that a reading may lack, and what null stands for in each."""
+"""The vectors that a model may lack, and the meaning of null in each."""
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
 def save(calibrator: Calibrator, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η."""
+    """Write a fitted calibrator to `path` as JSON, whole or not at all; `load` gives back exactly the same η.
+
+    Args:
+        calibrator: a fitted one, or a `Link`.
+        path: the file to write.
+
+    Examples:
+        >>> z = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0]).repeat(200)[:, None]
+        >>> y = torch.arange(1000)[:, None] // 5 < 200 * torch.sigmoid(2 * z)
+        >>> calibrator = sy.calibrate.Platt().fit(z, y)
+        >>> sy.calibrate.save(calibrator, "platt.json")
+        >>> torch.equal(sy.calibrate.load("platt.json")(z), calibrator(z))
+        True
+    """
     write_atomic(path, json.dumps(as_document(calibrator), allow_nan=False) + "\n")
 
 
@@ -50,6 +63,20 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
     """Read what `save` wrote; a `Link` needs the `loss` (or an objective over it) that it belongs to.
 
     A saved link has the class weights of the moment it was saved.
+
+    Args:
+        path: a file that `save` wrote.
+        loss: the loss, or an objective over it, that a saved `Link` belongs to; others need none.
+
+    Examples:
+        >>> loss = sy.losses.SPA()
+        >>> sy.calibrate.save(sy.calibrate.Link(loss), "link.json")
+        >>> sy.calibrate.load("link.json", loss)(torch.zeros(1, 1))
+        tensor([[0.0538]])
+        >>> sy.calibrate.load("link.json", sy.losses.BCE())
+        Traceback (most recent call last):
+            ...
+        ValueError: link.json holds the link of another SPA than the BCE given: give the loss with the ...
     """
     content = read_text(path)
     with _refused(f"{path} {_NOT_ONE}: "):
@@ -64,7 +91,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it anew") from None
+        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it again") from None
 
 
 @contextmanager
@@ -75,8 +102,8 @@ def _refused(before: str, after: str = "") -> Iterator[None]:
     except NoLink:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RuntimeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ValueError(f"{before}{what:.200}{after}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(f"{before}{reason:.200}{after}") from None
 
 
 def as_document(calibrator: Calibrator) -> State:
@@ -121,34 +148,34 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
 
 
-def text_of(reading: ProbabilityModel) -> str:
-    """Return a reading as JSON: a line a field, one that no JSON number fits (NaN, infinity) as null."""
+def text_of(model: ProbabilityModel) -> str:
+    """Return a probability model as JSON, one line per field; NaN and infinity are null."""
     content = {
-        "kind": reading.kind,
-        "base": reading.base,
-        "how": reading.how,
-        "loss": {"kind": reading.loss.kind, "arguments": dict(reading.loss.arguments)},
-        "counts": reading.counts.tolist(),
-        "n_known": reading.n_known.tolist(),
-        "link": None if reading.link is None else as_document(reading.link),
-        "why": reading.why,
-        "calibrator": None if reading.calibrator is None else as_document(reading.calibrator),
-        **{name: _plain(getattr(reading, name)) for name in _VECTORS},
-        "sets": _sets_plain(reading.sets),
-        "sets_there": _sets_plain(reading.sets_there),
-        "n_fitted": reading.n_fitted,
-        "fitted_to": reading.fitted_to,
-        "chosen_on": reading.chosen_on,
-        "thresholds": _plain(reading.thresholds),
-        "aim": asdict(reading.aim),
-        "trials": dict(reading.trials),
+        "kind": model.kind,
+        "base": model.base,
+        "how": model.how,
+        "loss": {"kind": model.loss.kind, "arguments": dict(model.loss.arguments)},
+        "counts": model.counts.tolist(),
+        "n_known": model.n_known.tolist(),
+        "link": None if model.link is None else as_document(model.link),
+        "why": model.why,
+        "calibrator": None if model.calibrator is None else as_document(model.calibrator),
+        **{name: _plain(getattr(model, name)) for name in _VECTORS},
+        "sets": _sets_plain(model.sets),
+        "sets_there": _sets_plain(model.sets_there),
+        "n_fitted": model.n_fitted,
+        "fitted_to": model.fitted_to,
+        "chosen_on": model.chosen_on,
+        "thresholds": _plain(model.thresholds),
+        "aim": asdict(model.aim),
+        "trials": dict(model.trials),
     }
     return sealed(content, READING_FORMAT, VERSION)
 
 
 def fields_of(text: str, source: str) -> dict[str, Any]:
-    """Return the fields of a reading from its text; `source` is the file to name where it is damaged."""
-    broken, again = f"{source} does not hold a whole calibration (", "): write it anew with steelyard calibrate"
+    """Return the fields of a probability model from its text; `source` is the file to name where it is damaged."""
+    broken, again = f"{source} does not hold a whole calibration (", "): write it again with steelyard calibrate"
     with _refused(broken, again):
         content = unsealed(text, READING_FORMAT, VERSION)
         counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))

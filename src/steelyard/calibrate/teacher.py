@@ -21,6 +21,13 @@ def teacher_probabilities(scores: ArrayLike, targets: Any) -> NDArray[np.float32
     Args:
         scores: (N, L), such as those of a zero-shot model.
         targets: (N, L), −1 unknown.
+
+    Examples:
+        >>> scores = np.linspace(-1, 1, 100)[:, None]  # cosines of a zero-shot model
+        >>> targets = np.where(np.arange(100)[:, None] % 5 == 0, scores > 0.3, -1)  # one item in five is annotated
+        >>> sy.calibrate.teacher_probabilities(scores, targets)[[0, 99]].round()
+        array([[0.],
+               [1.]], dtype=float32)
     """
     given, known = np.asarray(scores, dtype=np.float64), np.asarray(targets)
     if given.shape != known.shape or given.ndim != 2:

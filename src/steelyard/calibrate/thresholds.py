@@ -6,15 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from steelyard.balance.checks import check_choice, check_range
 from steelyard.calibrate.calibrator import one_per_label
-from steelyard.calibrate.guarantees import Guarantee, Promise, guaranteed_thresholds, promise_of, promised_thresholds
-from steelyard.calibrate.lines import PRIOR_POSITIVES
+from steelyard.calibrate.guarantees import Guarantee, promise_of, promised_thresholds
 from steelyard.labels.targets import ArrayLike, refuse
 from steelyard.losses.loss import compute_dtype
 from steelyard.metrics.inputs import Pair, positive, probable, unlabelled
@@ -31,24 +28,35 @@ _CELLS_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class ThresholdReport:
-    """Thresholds and what is expected of the decisions probability ≥ threshold, all (L,)."""
+    """Thresholds and what is expected of the decisions probability ≥ threshold, all (L,).
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9], [0.6], [0.4], [0.1]]), torch.tensor([[1], [0], [1], [0]])
+        >>> report = sy.calibrate.threshold_report(eta, targets, goal="recall", level=1.0)
+        >>> report.thresholds, report.precision, report.recall, report.reached
+        (tensor([0.2500]), tensor([0.6667]), tensor([1.]), tensor([True]))
+    """
 
     thresholds: Any
+    """The least probability of a label that is decided present; inf where none is."""
     value: Any
-    """What the goal is after: F1, recall (at the given precision), precision (at the given recall), cost an item."""
+    """The quantity that the goal optimises: F1, recall (at a precision), precision (at a recall), cost per item."""
     precision: Any
+    """The share of decisions that are right."""
     recall: Any
+    """The share of positives that are decided present."""
     f1: Any
+    """F1."""
     decided: Any
     """Items that are decided to have the label, of those it was chosen by."""
     share: Any
     """The same as a share of them."""
     reached: Any
-    """Whether the goal is reached: the precision or recall asked for, or for F1 and cost a threshold that decides."""
+    """True where the goal is reached: the precision or recall, or for F1 and cost a threshold that decides."""
 
     @property
     def never(self) -> Any:
-        """Which labels (L,), bool, are never decided present: their threshold is infinite."""
+        """The labels (L,), bool, that are never decided present: their threshold is infinite."""
         return self.thresholds == math.inf
 
 
@@ -75,11 +83,41 @@ def thresholds(
     confidence: float | None = None,
     joint: bool = False,
 ) -> Any:
-    """Return the threshold (L,) of each label: the `thresholds` of `threshold_report`.
+    """Return the threshold (L,) of each label: a label is decided present where its probability is at least that.
 
-    With a `guarantee` ("expected" or "probability") they are those of `guaranteed_thresholds`: the precision or recall
-    `level`, or 1 − `risk`, is promised for future items, not measured on these, which nothing else may have been fitted
-    to. `confidence` (.9) and `joint` belong to "probability". Labels without a promise are named in a warning.
+    `threshold_report` has the definition of each goal and what its decisions are expected to give. A label for which no
+    threshold reaches the goal is never decided present: its threshold is inf. With a `guarantee`, thresholds are those
+    of `guaranteed_thresholds`: the precision or recall is promised for future items instead of measured on these, to
+    which nothing else may have been fitted; a warning names the labels without a promise.
+
+    Args:
+        probabilities: η (N, L), calibrated wherever no target is given.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft one is present from .5 on. None takes
+            expected counts from the probabilities instead.
+        goal: "f1", the best F1; "precision", the best recall at a precision of `level`; "recall", the best precision
+            at a recall of `level`; "cost", the least cost.
+        level: the precision or recall to reach, in (0, 1]; only for these two goals, which need it.
+        cost_fp, cost_fn: c₊ and c₋, the costs of a false positive and of a false negative, positive numbers or (L,);
+            only for "cost", which needs both. Without targets the threshold is Bayes', c₊/(c₊ + c₋).
+        prior_positives: m ≥ 0, the number of positives that the probabilities are worth beside a label's own (0 counts
+            the sample alone; runs use 20, as calibrators do).
+        prior: π', the frequency of each label where decisions will be made, a number or (L,) in [0, 1]; NaN or None
+            keeps the frequency among these items.
+        guarantee: None measures on these items; "expected" promises a recall on average over samples, "probability" a
+            precision or recall with a confidence. Needs targets, and excludes costs, `prior` and `prior_positives`.
+        risk: 1 − `level`, given in its place; only with a guarantee.
+        confidence: of the guarantee "probability" (.9).
+        joint: True if that confidence is to hold for all labels at once, not for each by itself.
+
+    Examples:
+        >>> eta = torch.tensor([[0.9], [0.6], [0.4], [0.1]])
+        >>> targets = torch.tensor([[1], [0], [1], [-1]])
+        >>> sy.calibrate.thresholds(eta, targets)  # all three known items: F1 is .8
+        tensor([0.4000])
+        >>> sy.calibrate.thresholds(eta, targets, goal="precision", level=0.9)
+        tensor([0.7500])
+        >>> sy.calibrate.thresholds(eta, goal="cost", cost_fp=1.0, cost_fn=9.0)  # a miss costs nine false alarms
+        tensor([0.1000])
     """
     if guarantee is not None:
         plain = (cost_fp, cost_fn, prior) == (None, None, None) and prior_positives == 0
@@ -122,14 +160,14 @@ def threshold_report(
     - "recall": the largest precision T/k among cuts with recall T/P of at least `level`;
     - "cost": the least c_fp (k − T) + c_fn (P − T). Without targets that is Bayes' threshold c_fp/(c_fp + c_fn).
 
-    The best F1 alone leads to decisions that nobody would defend: where probabilities hardly tell items apart, F1 grows
+    The best F1 alone leads to useless decisions: where probabilities hardly tell items apart, F1 grows
     with k, and a label of frequency .002 is decided for every item. So "f1" takes only cuts that decide for at most
     3 times as many items as have the label, k ≤ 3 P, and with a precision T/k of at least 1.2 times its frequency, or
     of ½. Any other cut has F1 ≤ ½, or is hardly better than chance. A label without such a cut, or with known
     negatives and no known positive, is never decided: its threshold is inf. Nor is a threshold 0, which any item
     would pass, unless every item has the label: a cut below all items is at the least probable one, at most ½.
 
-    Positives are counted from `targets`; without them, or for a label of which no positive, or no negative, is known
+    Positives are counted from `targets`; without them, or for a label without a known positive or a known negative
     (unless all items are known to have it), expected ones from calibrated probabilities over all items, T = Σ η (F1 is
     then that of the expected counts, which differs from the expected F1 by O(1/P)). With few positives the best cut of
     a sample is a matter of chance: `prior_positives` = m counts an item as (1−λ) y + λ η, λ = m/(m + max(n₊, Σ η)), the
@@ -140,13 +178,15 @@ def threshold_report(
     "f1").
 
     Args:
-        probabilities: (N, L), calibrated wherever no target is given.
-        targets: (N, L) or None; unknown cells are left out, soft ones are present from .5 on.
-        goal: see above.
-        level: the precision or recall asked for, in (0, 1].
-        cost_fp, cost_fn: what a false positive and a false negative cost, positive numbers or (L,).
-        prior_positives: m ≥ 0 (0).
-        prior: π', a number or (L,) in [0, 1]; NaN, like None, takes a label as often as it comes.
+        probabilities, targets, goal, level, cost_fp, cost_fn, prior_positives, prior: as for `thresholds`.
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9], [0.6], [0.4], [0.1]]), torch.tensor([[1], [0], [1], [0]])
+        >>> report = sy.calibrate.threshold_report(eta, targets)
+        >>> report.thresholds, report.f1, report.decided
+        (tensor([0.2500]), tensor([0.8000]), tensor([3]))
+        >>> sy.calibrate.threshold_report(eta).f1  # without targets: what the probabilities promise
+        tensor([0.7600])
     """
     check_range("at least 0", prior_positives=prior_positives)
     pair, label_known = _inputs(probabilities, targets)
@@ -254,7 +294,7 @@ def _inputs(probabilities: ArrayLike, targets: ArrayLike | None) -> tuple[Pair, 
             if bool(outside.any()):
                 c = int(outside.nonzero()[0])
                 raise ValueError(
-                    f"probabilities of label {c}, of which no {kind} is known, leave [0, 1]: they are all there is to "
+                    f"probabilities of label {c}, which has no known {kind}, leave [0, 1]: nothing else is there to "
                     "choose its threshold by, so mend them"
                 )
     return pair, targets is not None
@@ -286,90 +326,3 @@ def _aim(
     frequency = one_per_label(math.nan if prior is None else prior, n_labels, "prior")
     refuse((frequency < 0) | (frequency > 1), "prior", frequency, "a frequency lies in [0, 1]")
     return _Aim(goal, 0.0 if level is None else float(level), *(x.to(like.device) for x in (*costs, frequency)))
-
-
-AimGoal: TypeAlias = Literal["half", "f1", "precision", "recall", "cost"]
-Floats: TypeAlias = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Aim:
-    """The goal of thresholds.
-
-    Args:
-        goal: "half", ½ for every label; "f1", the best F1; "precision", the best recall at a precision; "recall", the
-            best precision at a recall; "cost", the least expected cost, for which η has Bayes' threshold.
-        target: the precision or recall to reach.
-        false_positive_cost, false_negative_cost: of "cost".
-        guarantee: "" where precision or recall is measured, else how it is promised; see `Promise`.
-        confidence, joint: of the guarantee "probability".
-    """
-
-    goal: AimGoal = "half"
-    target: float = 0.9
-    false_positive_cost: float = 1.0
-    false_negative_cost: float = 1.0
-    guarantee: Literal["", "expected", "probability"] = ""
-    confidence: float = 0.9
-    joint: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice(AimGoal, goal=self.goal)
-        if self.goal in ("precision", "recall") and not 0 < self.target <= 1:
-            raise ValueError(f"target is {self.target}: give the precision or recall to reach, above 0, at most 1")
-        costs = (self.false_positive_cost, self.false_negative_cost)
-        if not all(0 <= cost < np.inf for cost in costs) or sum(costs) == 0:
-            raise ValueError(f"the costs are {costs[0]} and {costs[1]}: give finite numbers of at least 0, not both 0")
-        _ = self.promise  # refuses one that cannot be kept
-
-    @property
-    def promise(self) -> Promise | None:
-        """What is promised of decisions, None where nothing is."""
-        if not self.guarantee:
-            return None
-        return Promise(self.guarantee, self.goal, self.target, self.confidence, self.joint)  # type: ignore[arg-type]
-
-    @property
-    def needs_items(self) -> bool:
-        """Whether thresholds depend on items: not those of "half" and "cost"."""
-        return self.goal in ("f1", "precision", "recall")
-
-    @property
-    def fixed(self) -> float:
-        """The threshold of "half" and "cost", c_fp/(c_fp + c_fn), infinite where a miss costs nothing; else ½."""
-        if self.goal != "cost":
-            return 0.5
-        if self.false_negative_cost == 0:
-            return np.inf
-        return self.false_positive_cost / (self.false_positive_cost + self.false_negative_cost)
-
-
-def choose_thresholds(
-    aim: Aim, probabilities: ArrayLike, targets: ArrayLike | None, prior: Floats | None = None
-) -> Floats:
-    """Return the threshold (L,) of each label, float64, for decisions by these probabilities.
-
-    The sample of a rare label is shrunk toward what its η promise, worth 20 positives, as calibrators are.
-
-    Args:
-        aim: what they are for.
-        probabilities: η (N, L) of items that the calibrator was not fitted on.
-        targets: (N, L), or None to count on η alone.
-        prior: the frequency (L,) at which labels are to count, NaN or None for that among these items.
-    """
-    n_labels = probabilities.shape[1]
-    if not aim.needs_items or len(probabilities) == 0:
-        return np.full(n_labels, aim.fixed)
-    if aim.promise is not None and targets is not None:
-        promised = guaranteed_thresholds(probabilities, targets, aim.promise).thresholds
-        return np.asarray(torch.as_tensor(promised).cpu().double().numpy())
-    found = threshold_report(
-        probabilities,
-        targets,
-        aim.goal,  # type: ignore[arg-type]
-        level=None if aim.goal == "f1" else aim.target,
-        prior_positives=PRIOR_POSITIVES,
-        prior=prior,
-    ).thresholds
-    chosen: Floats = torch.as_tensor(found).cpu().double().numpy()
-    return chosen

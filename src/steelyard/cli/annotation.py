@@ -6,29 +6,31 @@ from typing import Any
 
 import typer
 
-from steelyard.cli.group import app
-from steelyard.cli.options import reading_options
+from steelyard.cli.group import LABELS, command
+from steelyard.cli.options import DATA, OUTPUT, flag, option, reading_options
+
+_COST = "Costs and choice"
+_CELL_COST = option("N|LABEL=N", "Cost of a question, for all labels or one; may be repeated. By default 1.", _COST)
+_QUOTA = option("N|LABEL=N", "Most questions about each label, or about one; may be repeated.", _COST)
 
 
-@app.command()
+@command(LABELS)
 @reading_options
 def audit(
-    source: str = typer.Argument(metavar="RUN|DATA", help="The folder of a finished run, or labelled data."),
-    scores: str | None = typer.Option(
-        None, metavar="FILE", help="Of DATA: out-of-fold probabilities of any model, .csv (id, labels) or .npz."
+    source: str = typer.Argument(metavar="RUN|DATA", help="Folder of a finished run, or labelled data."),
+    scores: str | None = option(
+        "FILE", "Out-of-fold probabilities for DATA by any model: .csv (id, labels) or .npz.", DATA
     ),
-    split: str | None = typer.Option(None, help="Of DATA: the part to read. By default the training part."),
-    images: str | None = typer.Option(None, help="Of DATA: the folder of a manifest's images."),
-    out: str | None = typer.Option(None, metavar="FILE", help="Write the given labels that may be wrong, as CSV."),
-    present: str | None = typer.Option(
-        None, metavar="FILE", help="Write the unknown labels that are probably present, as CSV."
-    ),
-    limit: int = typer.Option(10_000, help="Cells of each file, at most."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    split: str | None = option("NAME", "Part of DATA to read. By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the images of DATA.", DATA),
+    out: str | None = option("FILE", "Write the labels that are probably wrong, as CSV.", OUTPUT),
+    present: str | None = option("FILE", "Write the unknown labels that are probably present, as CSV.", OUTPUT),
+    limit: int = option("N", "Most rows of each file.", OUTPUT, 10_000),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Find labels that are probably wrong, and unknown ones that are probably present.
+    """Find labels that are probably wrong or missing.
 
     Example: steelyard audit runs/photos --out wrong.csv
 
@@ -40,24 +42,32 @@ def audit(
     show_audit(source, scores, {**where, **reading}, out, present, limit, as_json=json)
 
 
-@app.command()
+@command(LABELS)
 @reading_options
 def next(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
+    run: str = typer.Argument(metavar="RUN", help="Folder of a finished run."),
     data: str = typer.Argument(metavar="DATA", help="Items with unknown labels, such as the training data."),
-    budget: float = typer.Option(help="What may be spent: the number of labels, where each costs 1."),
-    by: str = typer.Option("gain", help="gain; or for comparison uncertainty or random."),
-    unit: str = typer.Option("cell", help="cell, or item: all unknown labels of an item at once."),
-    item_cost: float = typer.Option(0.0, help="Of opening an item, once."),
-    cell_cost: float = typer.Option(1.0, help="Of one label of an item."),
-    quota: int | None = typer.Option(None, help="Of each label at most so many."),
-    spread: bool = typer.Option(False, "--spread", help="Spread the choice over different items, by their features."),
-    unlabelled: bool = typer.Option(False, "--unlabelled", help="DATA has no labels: all are unknown."),
-    split: str | None = typer.Option(None, help="The part to read: train, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    out: str | None = typer.Option(None, metavar="FILE", help="Write the queue as CSV, for review and annotation."),
-    seed: int = typer.Option(0, help="Of random and --spread."),
-    json: bool = typer.Option(False, "--json", help="Print the queue as JSON."),
+    budget: float = option("NUMBER", "What may be spent: the number of labels, where each costs 1.", _COST, ...),
+    by: str = option(
+        "gain|uncertainty|random",
+        "Choose by the expected gain, or for comparison by uncertainty or at random.",
+        _COST,
+        "gain",
+    ),
+    unit: str = option(
+        "cell|item", "Ask for single labels, or for all unknown labels of an item at once.", _COST, "cell"
+    ),
+    item_cost: float = option("NUMBER", "Cost of opening an item.", _COST, 0.0),
+    cell_cost: list[str] | None = _CELL_COST,
+    quota: list[str] | None = _QUOTA,
+    spread: bool = flag("--spread", "Spread the choice over different items, by their features.", _COST),
+    corrections: str | None = option("FILE", "Answers so far, about DATA: what they settle is not asked again.", _COST),
+    unlabelled: bool = flag("--unlabelled", "DATA has no labels: all are unknown.", DATA),
+    split: str | None = option("NAME", "Part to read: train, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
+    out: str | None = option("FILE", "Write the queue as CSV, for review and annotation.", OUTPUT),
+    seed: int = option("N", "Seed of --by random and --spread.", _COST, 0),
+    json: bool = flag("--json", "Print the queue as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -68,5 +78,6 @@ def next(
     from steelyard.annotation.command import show_next
     from steelyard.run.command import Other
 
-    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, cell_cost=cell_cost, quota=quota, seed=seed)
-    show_next(run, Other(data, split, images, reading), options, unlabelled, spread, out, as_json=json)
+    options = dict(budget=budget, by=by, unit=unit, item_cost=item_cost, seed=seed)
+    options |= dict(cell_cost=cell_cost or [], quota=quota or [])
+    show_next(run, Other(data, split, images, reading), options, corrections, unlabelled, spread, out, as_json=json)

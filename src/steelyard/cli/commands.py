@@ -7,15 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from steelyard.cli.group import app, last_words
-from steelyard.cli.options import reading_options
+from steelyard.cli.group import OTHER, TRAIN, command, last_words
+from steelyard.cli.options import CALIBRATION, DATA, OUTPUT, SETTINGS, flag, option, reading_options
 
-_DEPLOY_PRIOR = typer.Option(
-    None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or estimated."
+_SET = option("SECTION.KEY=VALUE", "Change a setting, such as train.epochs=20; may be repeated.", SETTINGS)
+_RUN = typer.Argument(metavar="RUN", help="Folder of a finished run.")
+_DEPLOY_PRIOR = option(
+    "FILE|estimate",
+    "Frequency of each label where the model is used: a JSON or CSV file, or estimate it from these items.",
+    CALIBRATION,
 )
 
 
-@app.command()
+@command(OTHER)
 def version() -> None:
     """Print the version.
 
@@ -26,18 +30,19 @@ def version() -> None:
     typer.echo(__version__)
 
 
-@app.command()
+@command(OTHER)
 def demo(
-    seed: int = typer.Option(0, help="Seed of the data, of which labels are removed, and of the networks."),
-    out: str = typer.Option("runs/demo", metavar="DIR", help="Folder for the runs, their comparison and the images."),
-    scenes: str | None = typer.Option(
-        None, metavar="DIR", help="Draw the images of the tutorial and their table of labels into DIR, and stop."
-    ),
-    items: int = typer.Option(900, help="With --scenes: number of images."),
-    unknown: float = typer.Option(0.0, metavar="SHARE", help="With --scenes: share of labels left unknown."),
-    json: bool = typer.Option(False, "--json", help="Print the scores as JSON."),
+    seed: int = option("N", "Seed of the data, the removed labels and the networks.", None, 0),
+    out: str = option("DIR", "Folder for the runs, their comparison and the images.", None, "runs/demo"),
+    scenes: str | None = option("DIR", "Draw the tutorial's images and their table of labels into DIR, and stop."),
+    items: int = option("N", "Number of images, with --scenes.", None, 900),
+    unknown: float = option("SHARE", "Share of labels left unknown, with --scenes.", None, 0.0),
+    json: bool = flag("--json", "Print the scores as JSON."),
 ) -> None:
-    """Compare six recipes on pairs of digits with missing labels, or draw images to try your own run on.
+    """Compare six recipes on built-in data, or draw images.
+
+    The data are pairs of handwritten digits: some digits are rare, and 40 % of the training labels are removed. With
+    --scenes nothing is trained: images and a table of labels are drawn, to try a run of your own on.
 
     Example: steelyard demo
 
@@ -55,21 +60,25 @@ def demo(
     show(seed, out, as_json=json)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def inspect(
     data: str = typer.Argument(
-        metavar="DATA", help="A manifest (CSV, Parquet), .arff or .npz file, or the folder of a data set."
+        metavar="DATA", help="A table (CSV, Parquet), an .arff, .npz or .svm file, or the folder of a data set."
     ),
-    split: str | None = typer.Option(None, help="The part to read: train, val, … By default the training part."),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
-    deep: bool = typer.Option(False, "--deep", help="Compare images by the content of their files."),
-    html: str | None = typer.Option(None, metavar="FILE", help="Write a page with plots to FILE."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    split: str | None = option("NAME", "Part to read: train, val, … By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    deep: bool = flag("--deep", "Compare images by the content of their files, to find duplicates.", DATA),
+    html: str | None = option("FILE", "Write a page with plots to FILE.", OUTPUT),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Show what is in DATA: counts, imbalance, unknown labels, duplicates, and the recipe it calls for.
+    """Show what is in a data set, and which recipe suits it.
+
+    Counts, imbalance, unknown labels, duplicates, labels that come together, and a recommended recipe.
+
+    Example: steelyard inspect photos/labels.csv
 
     Example: steelyard inspect photos/labels.csv --html labels.html
     """
@@ -77,16 +86,16 @@ def inspect(
 
     from steelyard.config import inspection
     from steelyard.config.sections import DataSettings
-    from steelyard.report import terminal, webpage
+    from steelyard.report import inspection_page, terminal
     from steelyard.run.datasets import open_to_inspect
 
     if html is not None:
-        webpage.check(html)
+        inspection_page.check(html)
     with Console(stderr=True).status(f"reading {terminal.plain(data)} …"):
         settings = DataSettings(path=data, images=images or "", split=split or "", **reading)
         result = inspection.inspect(open_to_inspect(settings), deep)
         if html is not None:
-            webpage.write(result, html, f"What is in {data}")
+            inspection_page.write(result, html, f"What is in {data}")
     if json:
         print(dumps(result.as_dict(), allow_nan=False))
         return
@@ -96,68 +105,74 @@ def inspect(
         console.print(f"\nA page with plots is in {terminal.plain(html)}.", markup=False)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def train(
     config: str | None = typer.Argument(
-        None, metavar="CONFIG", help="A TOML file of settings; those not in it have their defaults."
+        None, metavar="CONFIG", help="A TOML file of settings. Settings not in it have their defaults."
     ),
-    data: str | None = typer.Option(None, help="What to train on: a manifest, file or folder, as for inspect."),
-    split: str | None = typer.Option(None, help="The part to train on. By default the training part."),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
-    recipe: str | None = typer.Option(
-        None, help="A method or a whole set-up, see --recipes; auto lets models compete on your items."
+    data: str | None = option("DATA", "What to train on: a table, file or folder, as for inspect.", DATA),
+    split: str | None = option("NAME", "Part to train on. By default the training part.", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    recipe: str | None = option(
+        "NAME",
+        "How to train: auto (the default), or a name of --recipes. auto lets models compete on features, and "
+        "chooses by the labels otherwise.",
+        SETTINGS,
     ),
-    out: str | None = typer.Option(None, metavar="DIR", help="The run folder. By default under runs/."),
-    set: Annotated[
-        list[str] | None, typer.Option(metavar="SECTION.KEY=VALUE", help="Change a setting; may be repeated.")
-    ] = None,
-    deploy_prior: str | None = typer.Option(
-        None, metavar="FILE|estimate", help="Labels' frequencies where the model is used: a file, or from test items."
+    out: str | None = option("DIR", "Folder of the run. By default runs/DATA-RECIPE.", OUTPUT),
+    set: list[str] | None = _SET,
+    deploy_prior: str | None = option(
+        "FILE|estimate",
+        "Frequency of each label where the model is used: a JSON or CSV file, or estimate it from the test items.",
+        CALIBRATION,
     ),
-    budget: str | None = typer.Option(
-        None, metavar="TIME", help="How long recipe auto may search, such as 90s or 5m on two cores. By default 2m."
+    budget: str | None = option(
+        "TIME", "How long auto may search, such as 90s or 5m on two cores. By default 2m.", SETTINGS
     ),
-    single: bool = typer.Option(False, "--single", help="End recipe auto with one model, not with a mean of several."),
-    holdout: float | None = typer.Option(
-        None, metavar="SHARE", help="Keep this share of the items apart for calibration and scores."
+    single: bool = flag("--single", "Make auto keep one model instead of a mean of several.", SETTINGS),
+    holdout: float | None = option(
+        "SHARE", "Share of the items kept apart for calibration and scores, such as 0.2.", CALIBRATION
     ),
-    audit_sample: str | None = typer.Option(
-        None, metavar="DATA", help="Fully labelled items that decide in recipe auto where only positives are known."
+    audit_sample: str | None = option(
+        "DATA", "Fully labelled items by which auto chooses, where only positives are known.", DATA
     ),
-    positives_per_item: float | None = typer.Option(
-        None,
-        metavar="NUMBER",
-        help="Labels of an item on average, where only positives are known: scales probabilities.",
+    positives_per_item: float | None = option(
+        "NUMBER",
+        "Mean number of labels per item, where only positives are known: scales the probabilities.",
+        CALIBRATION,
     ),
-    corrections: str | None = typer.Option(
-        None, metavar="FILE", help="Answers of the review page, or a JSON export of Label Studio, to merge into labels."
+    corrections: str | None = option(
+        "FILE", "Answers from the review page or Label Studio (JSON export), merged into the labels.", DATA
     ),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Replace a run that is in DIR already."),
-    download: bool = typer.Option(
-        False,
-        "--download",
-        help="Fetch what --set model.backbone=hf:NAME names from the Hugging Face Hub.",
+    overwrite: bool = flag("--overwrite", "Replace the run that is in DIR.", OUTPUT),
+    download: bool = flag(
+        "--download", "Fetch the encoder named by --set model.backbone=hf:NAME from the Hugging Face Hub.", SETTINGS
     ),
-    print_config: bool = typer.Option(False, "--print-config", help="Print all settings as TOML and stop."),
-    recipes: bool = typer.Option(False, "--recipes", help="List the recipes and stop."),
-    json: bool = typer.Option(False, "--json", help="Print the scores as JSON in the end."),
+    print_config: bool = flag("--print-config", "Print all settings as TOML and exit.", SETTINGS),
+    recipes: bool = flag("--recipes", "List the recipes and exit.", SETTINGS),
+    json: bool = flag("--json", "Print the scores as JSON at the end.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Train a model: from a table of labels to probabilities that can be used, in one run folder.
+    """Train a model and calibrate its probabilities.
 
-    Typed again, an unfinished run goes on where it was. Several processes: torchrun --nproc-per-node 2 -m steelyard
-    train ...
+    One run folder holds the result: model, calibration, thresholds, scores, a report and a search index.
 
-    Example: steelyard train --data photos/labels.csv --recipe auto --out runs/photos
+    If training is interrupted, run the same command again: it resumes and gives the same result.
+
+    Example: steelyard train --data photos/labels.csv --out runs/photos
+
+    Example: steelyard train --data photos/labels.csv --recipe plm --set train.epochs=20 --out runs/plm
+
+    Example: torchrun --nproc-per-node 2 -m steelyard train --data photos/labels.csv --out runs/photos
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
     from steelyard.training import group
     from steelyard.training.race import work_units
 
     if recipes:
-        command.list_recipes()
+        jobs.list_recipes()
         return
     if holdout is not None and not 0 < holdout < 1:
         raise ValueError(f"--holdout is {holdout:g}: give a share above 0 and below 1")
@@ -170,113 +185,133 @@ def train(
         "evaluate": {"deploy_prior": deploy_prior, "positives_per_item": positives_per_item},
     }
     sets = tuple(set or ())
-    args = command.TrainArgs(config, recipe, command.downloaded(sets) if download else sets, overrides)
+    args = jobs.TrainArgs(config, recipe, jobs.downloaded(sets) if download else sets, overrides)
     if print_config:
-        typer.echo(command.printed(args), nl=False)
+        typer.echo(jobs.printed(args), nl=False)
         return
     with group.joined(), last_words():
-        scores = command.train(args, overwrite, quiet=json)
+        scores = jobs.train(args, overwrite, quiet=json)
     if json and scores is not None:
         typer.echo(dumps(scores))
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def evaluate(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="A finished run; several with --retrieval.")],
-    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
-    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    deploy_prior: str | None = _DEPLOY_PRIOR,
-    bootstrap: int = typer.Option(0, help="Resamples for 95 % confidence intervals; 0 for none."),
-    retrieval: bool = typer.Option(
-        False, "--retrieval", help="Search with the runs instead: mAP by the number of terms of a query."
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Folder of a finished run; several with --retrieval.")
+    ],
+    data: str | None = option(
+        "DATA", "Labelled data to measure on. By default the run's own test or validation.", DATA
     ),
-    html: str | None = typer.Option(None, metavar="FILE", help="Of --retrieval: write a page with the plot to FILE."),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    split: str | None = option("NAME", "Part to read: test, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
+    deploy_prior: str | None = _DEPLOY_PRIOR,
+    bootstrap: int = option("N", "Resamples for 95 % confidence intervals, such as 1000; 0 for none.", OUTPUT, 0),
+    retrieval: bool = flag(
+        "--retrieval",
+        "Measure searching instead: mAP by the number of terms in a query. Compares several runs.",
+        OUTPUT,
+    ),
+    html: str | None = option("FILE", "Write a page with the plot to FILE, with --retrieval.", OUTPUT),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Measure a run on labelled items: ranking, decisions and probabilities, by group of labels.
+    """Measure a run on labelled items.
+
+    Ranking, decisions and probabilities, for all labels and by group of labels.
 
     Example: steelyard evaluate runs/photos --data new/labels.csv
 
     Example: steelyard evaluate runs/bce runs/plm --retrieval --html search.html
     """
-    from steelyard.run import command, compare
+    from steelyard.run import command as jobs
+    from steelyard.run import retrieval as retrieval_command
 
-    other = command.Other(data, split, images, reading)
+    other = jobs.Other(data, split, images, reading)
     if retrieval:
         if bootstrap:
             raise ValueError("--bootstrap is given, but queries are not resampled: leave it out with --retrieval")
-        compare.compare(runs, other, deploy_prior, html, as_json=json)
+        retrieval_command.compare(runs, other, deploy_prior, html, as_json=json)
     elif len(runs) > 1:
         raise ValueError("several runs are given: compare them with --retrieval, or evaluate one at a time")
     elif html is not None:
         raise ValueError("--html is given, but only --retrieval draws a page: see report.html in the run folder")
     else:
-        command.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
+        jobs.evaluate(runs[0], other, deploy_prior, bootstrap, as_json=json)
 
 
-@app.command()
+_GUARANTEE = "Guarantee"
+
+
+@command(TRAIN)
 @reading_options
 def calibrate(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    data: str | None = typer.Option(None, help="Labelled items that training has not seen. By default validation's."),
-    split: str | None = typer.Option(None, help="The part to read: val, test, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
-    kind: str | None = typer.Option(None, help="auto, none, link, temperature, platt or isotonic."),
-    thresholds: str | None = typer.Option(None, help="What thresholds are for: f1, half, precision, recall or cost."),
-    target: float | None = typer.Option(None, help="The precision or recall to reach."),
-    false_positive_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
-    false_negative_cost: float | None = typer.Option(None, help="Of thresholds by cost."),
+    run: str = _RUN,
+    data: str | None = option(
+        "DATA", "Labelled items that training has not seen. By default the validation items.", DATA
+    ),
+    split: str | None = option("NAME", "Part to read: val, test, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
+    kind: str | None = option(
+        "auto|none|link|temperature|platt|isotonic", "How probabilities are fitted.", CALIBRATION
+    ),
+    thresholds: str | None = option("f1|half|precision|recall|cost", "What thresholds are chosen for.", CALIBRATION),
+    target: float | None = option("SHARE", "Precision or recall to reach, such as 0.95.", CALIBRATION),
+    false_positive_cost: float | None = option(
+        "NUMBER", "Cost of a false positive, with --thresholds cost.", CALIBRATION
+    ),
+    false_negative_cost: float | None = option("NUMBER", "Cost of a miss, with --thresholds cost.", CALIBRATION),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    keep: bool = typer.Option(False, "--keep", help="Keep the calibrator: set thresholds and the prior only."),
-    guarantee: str | None = typer.Option(
-        None,
-        metavar="expected|probability",
-        help="Promise the precision or recall for future items; no promise where items are too few.",
+    keep: bool = flag("--keep", "Keep the calibrator; refit thresholds and prior only.", CALIBRATION),
+    guarantee: str | None = option(
+        "expected|probability",
+        "Guarantee the target for future items, on average or with --confidence; a label with too few items gets none.",
+        _GUARANTEE,
     ),
-    confidence: float | None = typer.Option(None, help="Of the guarantee probability. By default 0.9."),
-    joint: bool = typer.Option(False, "--joint", help="Of the guarantee probability: for all labels at once."),
-    holdout: float | None = typer.Option(
-        None, metavar="SHARE", help="Of the items: what a guarantee rests on; the rest calibrates. By default 0.5."
+    confidence: float | None = option("SHARE", "Confidence of --guarantee probability. By default 0.9.", _GUARANTEE),
+    joint: bool = flag("--joint", "Let --guarantee probability hold for all labels at once.", _GUARANTEE),
+    holdout: float | None = option(
+        "SHARE", "Share of the items that the guarantee rests on; the others calibrate. By default 0.5.", _GUARANTEE
     ),
-    json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
+    json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Fit a run's probabilities and thresholds anew, without training.
+    """Refit probabilities and thresholds without training.
 
     Example: steelyard calibrate runs/photos --thresholds precision --target 0.95
 
     Example: steelyard calibrate runs/photos --thresholds recall --target 0.95 --guarantee probability
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
 
     changes = dict(calibration=kind, thresholds=thresholds, target=target, deploy_prior=deploy_prior)
     costs = dict(false_positive_cost=false_positive_cost, false_negative_cost=false_negative_cost)
-    promise = command.guarantee_args(guarantee, confidence, joint, holdout, keep)
-    other = command.Other(data, split, images, reading)
-    command.calibrate(run, other, changes | costs, keep, as_json=json, guarantee=promise)
+    promise = jobs.guarantee_args(guarantee, confidence, joint, holdout, keep)
+    other = jobs.Other(data, split, images, reading)
+    jobs.calibrate(run, other, changes | costs, keep, as_json=json, guarantee=promise)
 
 
-@app.command()
+@command(TRAIN)
 @reading_options
 def report(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    data: str | None = typer.Option(None, help="Other data with labels. By default the run's own test or validation."),
-    split: str | None = typer.Option(None, help="The part to read: test, val, …"),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. By default as in training."),
+    run: str = _RUN,
+    data: str | None = option(
+        "DATA", "Labelled data to measure on. By default the run's own test or validation.", DATA
+    ),
+    split: str | None = option("NAME", "Part to read: test, val, …", DATA),
+    images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    out: str | None = typer.Option(None, metavar="FILE", help="Where to write the page. By default RUN/report.html."),
+    out: str | None = option("FILE", "Where to write the page. By default RUN/report.html.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Draw a run's page anew: scores, reliability, every label, training.
+    """Write a run's report page again, or for other data.
 
     Example: steelyard report runs/photos --data new/labels.csv --out new.html
     """
-    from steelyard.run import command
+    from steelyard.run import command as jobs
 
-    command.report(run, command.Other(data, split, images, reading), deploy_prior, out)
+    jobs.report(run, jobs.Other(data, split, images, reading), deploy_prior, out)

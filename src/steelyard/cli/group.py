@@ -1,4 +1,4 @@
-"""The command line as a whole: commands of other projects too, and whatever ends a command said in one line."""
+"""The command line as a whole: its groups of commands and options, and one line on stderr for every mistake."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, get_args, get_type_hints
+from inspect import cleandoc
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from steelyard._signals import stoppable
 
@@ -22,11 +23,14 @@ except ImportError:  # typer before 0.26 rests on click
     from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
 
 
+_F = TypeVar("_F", bound=Callable[..., None])
 _added: dict[str, typer.Typer] = {}
+TRAIN, USE, LABELS, OTHER = "Train and measure", "Use a run", "Improve the labels", "Other commands"
+"""Headings of the list of commands, in its order."""
 
 
 def add_command(name: str, command: typer.Typer) -> None:
-    """Add a command of another project that is not installed but run from its folder."""
+    """Add a command of another project that is run from its folder, not installed."""
     _added[name] = command
 
 
@@ -42,15 +46,70 @@ class Interrupted(Exception):
 
 
 ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
-"""Commands of projects beside this package, with their folders in the repository."""
+"""Commands of other projects in the repository, with their folders."""
+
+
+class Command(TyperCommand):
+    """A command whose help has its options under headings and its examples in lines that can be copied."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the command does."""
+        text = "\n\n".join(part for part in self._paragraphs() if not part.startswith(_EXAMPLE))
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options by heading; those without one come last."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        plain: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            heading = "Arguments" if param.param_type_name == "argument" else getattr(param, "rich_help_panel", None)
+            if record is not None:
+                (plain if heading is None else sections.setdefault(heading, [])).append(record)
+        for heading, records in (*sections.items(), ("Options", plain)):
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, one per line however long it is."""
+        with formatter.section("Examples"):
+            for part in self._paragraphs():
+                if part.startswith(_EXAMPLE):
+                    formatter.write(f"  {part.removeprefix(_EXAMPLE)}\n")
+
+    def _paragraphs(self) -> list[str]:
+        return cleandoc(self.help or "").split("\n\n")
+
+
+_EXAMPLE = "Example: "
 
 
 class Commands(TyperGroup):
     """The commands of this package, and those that other installed projects add (entry points `steelyard.commands`)."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Remember what was typed: errors name settings as it does."""
+        ctx.meta[_TYPED] = tuple(args)
+        return list(super().parse_args(ctx, args))
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return all names, those of other projects last."""
         return [*super().list_commands(ctx), *sorted(_installed())]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by heading."""
+        sections: dict[str, list[Any]] = {heading: [] for heading in (TRAIN, USE, LABELS, OTHER)}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            sections[getattr(command, "rich_help_panel", None) or OTHER].append(command)
+        width = max(len(command.name) for commands in sections.values() for command in commands)
+        for heading, commands in sections.items():
+            with formatter.section(heading):
+                rows = [(c.name.ljust(width), c.get_short_help_str(formatter.width - width - 6)) for c in commands]
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name."""
@@ -74,15 +133,20 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as stop:
             raise Interrupted(str(stop) or "stopped") from None
         except ValueError as error:
-            files = sys.modules.get("steelyard.data.files")  # what is not imported has raised nothing
-            if files is not None and isinstance(error, files.DataError):
-                error.args = (_in_options(str(error), self.get_command(ctx, ctx.invoked_subcommand).params),)
+            command = None if ctx.invoked_subcommand is None else self.get_command(ctx, ctx.invoked_subcommand)
+            if command is not None:
+                options = [parameter for parameter in command.params if parameter.opts[0].startswith("-")]
+                if (sentence := in_options(str(error), options, ctx.meta[_TYPED])) != str(error):
+                    error.args = (sentence,)
             raise
 
 
+_TYPED = "steelyard.typed"
 app = typer.Typer(
     cls=Commands,
-    help="Multi-label learning on real data: long tails, missing labels, probabilities that mean what they say.",
+    help="Multi-label learning on real data: long tails, missing labels, probabilities that mean what they say.\n\n"
+    "Start with: steelyard inspect DATA, then steelyard train --data DATA. Every command has --help.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -90,9 +154,21 @@ app = typer.Typer(
 )
 
 
+def command(heading: str, name: str | None = None) -> Callable[[_F], _F]:
+    """Return the decorator of a command, listed under `heading`."""
+    return app.command(name, cls=Command, rich_help_panel=heading)
+
+
 @app.callback()
-def options(ctx: typer.Context) -> None:
+def options(
+    ctx: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
+) -> None:
     """Steelyard trains multi-label classifiers whose probabilities can be used."""
+    if version:
+        from steelyard import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -117,7 +193,7 @@ def main() -> None:
 
 
 def _said(problem: BaseException) -> int:
-    """Say in one line on stderr what ended a command, and return the exit code; what is our own fault is raised."""
+    """Print in one line on stderr what ended a command, and return the exit code; an error of ours is raised."""
     if isinstance(problem, SystemExit):
         return int(problem.code or 0)
     code = 2
@@ -140,7 +216,7 @@ def _said(problem: BaseException) -> int:
 
 
 def _about_value(problem: UsageProblem) -> str:
-    """Return that an option takes a number, where it was given none; typer says it in other words in every version."""
+    """Return a sentence where an option takes a number and got none; typer words it differently in every version."""
     option, context = getattr(problem, "param", None), getattr(problem, "ctx", None)
     if type(problem) is not typer.BadParameter or option is None or context is None:
         return ""
@@ -149,22 +225,57 @@ def _about_value(problem: UsageProblem) -> str:
     return f"{option.opts[0]} takes {kind}: give one" if kind else ""
 
 
-def _in_options(sentence: str, parameters: Iterable[Any]) -> str:
-    """Return what a reader says of its arguments, such as labels= or form='long', with a command's options instead."""
-    options = {parameter.name: parameter.opts[0] for parameter in parameters}
+def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -> str:
+    """Return an error in the words of the command line: options instead of settings and of a function's arguments.
 
-    def option(match: re.Match[str]) -> str:
+    `data.images`, `batch_size is 0` and `form='long'` become --images, --batch-size is 0 and --form long, where the
+    command has such an option. A setting that was typed as one stays, and so do all where a TOML file was given.
+
+    Args:
+        sentence: the error.
+        parameters: the options of the command.
+        typed: the words after `steelyard`.
+    """
+    options: dict[str | None, str] = {parameter.name: parameter.opts[0] for parameter in parameters}
+
+    def setting(match: re.Match[str]) -> str:
+        section, key = match.groups()
+        option = options.get(SETTINGS.get(match[0], key if section == "data" else ""))
+        as_setting = match[0] == "data.validation" and "--holdout" not in typed  # the default is not --holdout
+        if option is None or as_setting or any(match[0] in word or word.endswith(".toml") for word in typed):
+            return match[0]
+        return str(option)
+
+    def argument(match: re.Match[str]) -> str:
         return f"{options[match[1]]} {match[2] or ''}".rstrip() if match[1] in options else match[0]
 
-    return re.sub(r"(?<=\s)([a-z_]+)=(?:'([^']*)')?(?=[\s,.:;]|$)", option, sentence)
+    sentence = re.sub(r"\b(data|train|evaluate)\.([a-z_]+)(?![/\w]|\.\w)", setting, sentence)
+    sentence = re.sub(r"^([a-z_]+)(?= is )", lambda match: options.get(match[1], match[0]), sentence)
+    return re.sub(r"(?<=\s)([a-z_]+)=(?:'([^']*)')?(?=[\s,.:;]|$)", argument, sentence)
 
 
+SETTINGS = {
+    "data.path": "data",
+    "data.path_column": "path",
+    "data.validation": "holdout",
+    "data.audit": "audit_sample",
+    "train.out": "out",
+    "train.budget": "budget",
+    "evaluate.calibration": "kind",
+    "evaluate.thresholds": "thresholds",
+    "evaluate.target": "target",
+    "evaluate.false_positive_cost": "false_positive_cost",
+    "evaluate.false_negative_cost": "false_negative_cost",
+    "evaluate.deploy_prior": "deploy_prior",
+    "evaluate.positives_per_item": "positives_per_item",
+}
+"""Settings that options set, by the parameter of the option; others of [data] have the name of theirs."""
 _NUMBERS = {int: "a whole number", float: "a number"}
 
 
 @contextmanager
 def last_words() -> Iterator[None]:
-    """Of several processes, end one that fails at once: torch's farewell would wait for the others, maybe for ever."""
+    """End a failing process of several at once: torch would wait for the others at exit, perhaps for ever."""
     try:
         yield
     except BaseException as problem:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from steelyard.cli.group import app
+from steelyard.cli.group import LABELS, command
+from steelyard.cli.options import flag, option
 
 
-@app.command()
+@command(LABELS)
 def label_studio(
-    queue: str = typer.Argument(metavar="QUEUE", help="A queue of questions, which audit and next write."),
-    out: str = typer.Option(..., metavar="FILE", help="Where to write the tasks, a .json file."),
-    prefix: str = typer.Option(
-        "", metavar="TEXT", help="Goes before the path of each image, such as /data/local-files/?d= or an address."
+    queue: str = typer.Argument(metavar="QUEUE", help="A queue of questions, which audit or next wrote."),
+    out: str = option("FILE", "A .json file for the tasks.", None, ...),
+    prefix: str = option(
+        "TEXT", "Text before the path of each image, such as /data/local-files/?d= or an address.", None, ""
     ),
-    interface: bool = typer.Option(False, "--interface", help="Print the labelling interface that the tasks need."),
+    images: str | None = option("DIR", "Write the paths of images relative to this folder. By default as in QUEUE."),
+    interface: bool = flag("--interface", "Print the labelling interface for the tasks."),
 ) -> None:
-    """Write a queue of questions as tasks for Label Studio; its JSON export goes to train --corrections.
+    """Write questions about labels as Label Studio tasks.
 
-    Example: steelyard label-studio queue.csv --out tasks.json --prefix /data/local-files/?d=
+    Label Studio's JSON export of the answers goes to train --corrections.
+
+    Example: steelyard label-studio queue.csv --out tasks.json --images photos --prefix /data/local-files/?d=photos/
     """
     from json import dumps
 
@@ -27,7 +31,7 @@ def label_studio(
     from steelyard.data.review import read_queue
 
     check_place(out)
-    tasks = tasks_of(read_queue(queue), prefix)
+    tasks = tasks_of(read_queue(queue), prefix, images)
     write_atomic(out, dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     if interface:
         typer.echo(INTERFACE, nl=False)

@@ -1,54 +1,65 @@
-"""The options of the command line that say how data is read, the same in every command that opens labelled data."""
+"""Options that several commands share: how labelled data is read, and the headings they stand under."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-
-def _text(help: str, metavar: str | None = None) -> Any:
-    return Annotated[str | None, typer.Option(help=help, metavar=metavar)]
-
-
-def _texts(help: str) -> Any:
-    return Annotated[list[str] | None, typer.Option(help=help)]
+READING = "How the data is read (guessed where not given)"
+DATA, OUTPUT, CALIBRATION, SETTINGS = "Data", "Output", "Calibration and thresholds", "Recipe and settings"
+"""Headings of options."""
 
 
-_OPTIONS: dict[str, Any] = {
-    "format": _text("What the data is: table, voc, multi_mnist, … Guessed if not given."),
-    "year": Annotated[int | None, typer.Option(help="Of VOC and COCO. By default the last one that is there.")],
-    "form": _text("Of a manifest: wide, list or long. Guessed if not given."),
-    "id": _text("The column of a manifest that names the items. Guessed if not given."),
-    "path": _text("The column of a manifest with the image files. Guessed if not given."),
-    "labels": _texts("A column of a manifest that holds labels; may be repeated. Guessed."),
-    "value": _text("The column of a manifest with the value of the label. Guessed."),
-    "features": _texts("A column of a manifest that is an input, texts as categories; may be repeated. Guessed."),
-    "text": _text("The column of a manifest whose text is the input. Guessed if not given.", "COLUMN"),
-    "separator": _text("What separates labels in one cell of a manifest, none for one label. Guessed."),
-    "absent": _text("What a manifest does not mention is negative or unknown."),
-    "minus_one": _text("What -1 stands for: unknown (the default) or negative."),
-    "names": _text("Names of labels that the data gives as ids: CSV (id,name) or JSON.", "FILE"),
-    "split_column": _text("The column of a manifest that says train, val, … Guessed if not given."),
-    "group": _text("Items with the same value there stay together in every split.", "COLUMN"),
-    "delimiter": _text("Of a CSV file. Guessed if not given."),
-    "encoding": _text("Of a CSV file. By default utf-8."),
-    "skip_missing": Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out items whose images are missing or cannot be read.")
-    ],
+def option(metavar: str, help: str, heading: str | None = None, default: Any = None, *names: str) -> Any:
+    """Return an option with a value; by default its name is that of the parameter."""
+    return typer.Option(default, *names, metavar=metavar, help=help, rich_help_panel=heading)
+
+
+def flag(name: str, help: str, heading: str | None = None) -> Any:
+    """Return an option without a value."""
+    return typer.Option(False, name, help=help, rich_help_panel=heading)
+
+
+_TEXT, _TEXTS = str | None, list[str] | None
+_OPTIONS: dict[str, tuple[Any, str, str]] = {
+    "format": (
+        _TEXT,
+        "NAME",
+        "Kind of data: table, arff, npz, svmlight, labels, voc, coco, mnist, multi_mnist, cifar10, cifar100, nus_wide, "
+        "cub, open_images, wider_attribute, vispr, vqa, vqa_regions, voc_mlt or coco_mlt.",
+    ),
+    "year": (int | None, "YEAR", "Year of VOC or COCO. By default the latest."),
+    "form": (_TEXT, "wide|list|long", "One column per label, a list of labels per row, or one row per item and label."),
+    "id": (_TEXT, "COLUMN", "Column that names the items."),
+    "path": (_TEXT, "COLUMN", "Column with the image files."),
+    "labels": (_TEXTS, "COLUMN", "A column that holds labels; may be repeated."),
+    "value": (_TEXT, "COLUMN", "Column with the value of the label, in the long form."),
+    "features": (_TEXTS, "COLUMN", "A column of numbers or categories that is an input; may be repeated."),
+    "text": (_TEXT, "COLUMN", "Column whose text is the input."),
+    "separator": (_TEXT, "TEXT", "Separator between the labels of one cell; none for one label per cell."),
+    "absent": (_TEXT, "negative|unknown", "What a label counts as where the table does not mention it."),
+    "minus_one": (_TEXT, "unknown|negative", "What -1 stands for. By default unknown."),
+    "names": (_TEXT, "FILE", "Names of labels that the data gives as ids: CSV (id,name) or JSON."),
+    "split_column": (_TEXT, "COLUMN", "Column that says train, val or test."),
+    "group": (_TEXT, "COLUMN", "Column of groups: items of one group stay together in every split."),
+    "delimiter": (_TEXT, "CHARACTER", "Delimiter of a CSV file."),
+    "encoding": (_TEXT, "NAME", "Encoding of a CSV file. By default utf-8."),
 }
+_SKIP = flag("--skip-missing", "Leave out items whose images are missing or cannot be read.", READING)
 
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add these options to a command; those that are given arrive as `reading`, a dict of settings of [data]."""
+    """Add these options to a command; given ones are passed as `reading`, a dict of settings of [data]."""
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "reading"]
+    options = {name: (option(metavar, help, READING), kind) for name, (kind, metavar, help) in _OPTIONS.items()}
     shared = [
-        inspect.Parameter(name, own[0].kind, default=False if name == "skip_missing" else None, annotation=annotation)
-        for name, annotation in _OPTIONS.items()
+        inspect.Parameter(name, own[0].kind, default=default, annotation=annotation)
+        for name, (default, annotation) in {**options, "skip_missing": (_SKIP, bool)}.items()
     ]
 
     @functools.wraps(command)
@@ -56,7 +67,7 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
         given = {name: value for name in _OPTIONS if (value := typed.pop(name)) not in (None, [])}
         if "path" in given:
             given["path_column"] = given.pop("path")
-        if given.pop("skip_missing"):
+        if typed.pop("skip_missing"):
             given["on_bad_image"] = "skip"
         command(**typed, reading=given)
 

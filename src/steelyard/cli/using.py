@@ -6,38 +6,46 @@ from typing import Any
 
 import typer
 
-from steelyard.cli.group import app
+from steelyard.cli.group import USE, command
+from steelyard.cli.options import DATA, OUTPUT, flag, option
+
+_RUN = typer.Argument(metavar="RUN", help="Folder of a finished run.")
+_INDEX, _MODEL = "Search index", "How the model runs"
 
 
-@app.command()
+@command(USE)
 def predict(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
+    run: str = _RUN,
     data: str = typer.Argument(
-        metavar="DATA", help="Images or features: a folder, a file, a manifest, or - for paths on stdin."
+        metavar="DATA", help="Images or features: a folder, a file, a table, or - for paths on the standard input."
     ),
-    out: str | None = typer.Option(
-        None, metavar="FILE", help="A .csv, .parquet or .jsonl file. By default CSV to stdout."
+    out: str | None = option("FILE", "A .csv, .parquet or .jsonl file. By default CSV on the standard output.", OUTPUT),
+    index: str | None = option(
+        "DIR", "Add the items to this search index, such as RUN/index; items with the same id are replaced.", _INDEX
     ),
-    index: str | None = typer.Option(
-        None, metavar="DIR", help="Keep the items for search in this index, such as RUN/index; same ids are replaced."
+    overwrite: bool = flag("--overwrite", "Empty the index first.", _INDEX),
+    images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
+    form: str = option("wide|long", "One column per label, or one row per label that is present.", OUTPUT, "wide"),
+    top: int = option(
+        "K", "Write the K likeliest labels of each item, with --form long or very many labels.", OUTPUT, 0
     ),
-    overwrite: bool = typer.Option(False, "--overwrite", help="Drop what is in the index first."),
-    images: str | None = typer.Option(None, help="The folder of a manifest's images. Looked for if not given."),
-    form: str = typer.Option("wide", help="wide: a column for each label; long: a row for each label that is present."),
-    top: int = typer.Option(0, help="Of the long form, or with very many labels: the K likeliest labels instead."),
-    raw_ids: bool = typer.Option(
-        False, "--raw-ids", help="In CSV, do not put a ' before ids that begin with =, +, - or @ (formulas)."
+    raw_ids: bool = flag(
+        "--raw-ids",
+        "Do not put a ' before ids that begin with =, +, - or @, which spreadsheets take for formulas.",
+        OUTPUT,
     ),
-    batch_size: int = typer.Option(256, help="Items at a time."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out images that cannot be read, and list them."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
-    runtime: str = typer.Option("torch", help="torch, or onnx: the run's model.onnx, which steelyard export writes."),
-    engine: str = typer.Option("local", help="local, or spark: Parquet in, a folder of Parquet out."),
-    embeddings: bool = typer.Option(
-        False, "--embeddings", help="Keep what the model sees of each item in the index, for search --like."
+    batch_size: int = option("N", "Items per batch.", _MODEL, 256),
+    skip_bad: bool = flag("--skip-bad", "Leave out images that cannot be read, and list them.", DATA),
+    device: str = option("auto|cpu|cuda|cuda:N", "Where the model runs.", _MODEL, "auto"),
+    runtime: str = option(
+        "torch|onnx", "PyTorch, or the run's model.onnx, which steelyard export writes.", _MODEL, "torch"
     ),
+    engine: str = option(
+        "local|spark", "This machine, or a Spark cluster: Parquet in, a folder of Parquet out.", _MODEL, "local"
+    ),
+    embeddings: bool = flag("--embeddings", "Keep an embedding of each item in the index, for search --like.", _INDEX),
 ) -> None:
-    """Give probabilities and decisions for new items.
+    """Write probabilities and decisions for new items.
 
     Example: steelyard predict runs/photos new-photos/ --out predictions.csv
 
@@ -54,26 +62,32 @@ def predict(
     predict.predict(predict.PredictRequest(*given))
 
 
-@app.command()
+@command(USE)
 def search(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a run, or of an index."),
+    run: str = typer.Argument(metavar="RUN", help="Folder of a run or of an index."),
     query: str = typer.Argument(
-        "", metavar="QUERY", help='What to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
+        "", metavar="QUERY", help='Labels to look for: "dog & person & ~car", "dog person -car", "dog > 0.8".'
     ),
-    like: str | None = typer.Option(None, "--like", metavar="ID", help="Items like this one, of those that fit."),
-    k: int = typer.Option(20, "-k", help="How many items."),
-    open: str | None = typer.Option(
-        None, "--open", metavar="FILE", help="Write a contact sheet of the first 500, .png or .html."
+    like: str | None = option("ID", "Order the items that fit by their likeness to this one.", None, None, "--like"),
+    k: int = option("N", "Number of items.", None, 20, "-k"),
+    open: str | None = option(
+        "FILE", "Write the images of the first 500 to one .png or .html file.", OUTPUT, None, "--open"
     ),
-    explain: bool = typer.Option(False, "--explain", help="Say where each score came from."),
-    engine: str = typer.Option("duckdb", help="duckdb, or spark for what outgrows a machine."),
-    json: bool = typer.Option(False, "--json", help="Print the hits as JSON."),
+    explain: bool = flag("--explain", "Show how each score was computed.", OUTPUT),
+    engine: str = option(
+        "duckdb|spark", "DuckDB on this machine, or a Spark cluster for very large indexes.", None, "duckdb"
+    ),
+    json: bool = flag("--json", "Print the hits as JSON.", OUTPUT),
 ) -> None:
-    """Find items by wanted and unwanted labels, the likeliest first.
+    """Find items by the labels they should and should not have.
+
+    Items are sorted by the probability that they fit the query.
 
     Example: steelyard search runs/photos "dog & person & ~car" -k 10 --open dogs.html
 
     Example: steelyard search runs/photos "dog & ~car" --like 000123.jpg
+
+    Example: steelyard search runs/photos "dog > 0.8" --explain
     """
     from steelyard.run.search import find
     from steelyard.search import QueryError
@@ -85,21 +99,19 @@ def search(
         raise ValueError(f"{error.what}; in the query: {marked}") from None
 
 
-@app.command()
+@command(USE)
 def serve(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than loopback show it to everyone."),
-    port: int = typer.Option(8000, help="0 takes a free one."),
-    index: str | None = typer.Option(None, metavar="DIR", help="Another index than the run's own."),
-    images: str | None = typer.Option(
-        None, metavar="DIR", help="Only show images inside this folder. By default the one named in training."
+    run: str = _RUN,
+    host: str = option(
+        "ADDRESS", "Address to listen on; other than loopback, everyone in the network sees it.", None, "127.0.0.1"
     ),
-    review: str | None = typer.Option(None, metavar="FILE", help="A queue of audit or next: ask people its questions."),
-    answers: str | None = typer.Option(
-        None, metavar="FILE", help="Of --review: the CSV that answers are appended to. By default beside the queue."
-    ),
+    port: int = option("N", "Port to listen on; 0 takes a free one.", None, 8000),
+    index: str | None = option("DIR", "Search index. By default the run's own."),
+    images: str | None = option("DIR", "Only serve images inside this folder. By default the one named in training."),
+    review: str | None = option("FILE", "Ask people the questions of this queue, which audit or next wrote."),
+    answers: str | None = option("FILE", "Append their answers to this CSV file. By default beside the queue."),
 ) -> None:
-    """Show a run in a browser: search by labels, a page for every label, the data set, questions to answer.
+    """Open a run in the browser: search, labels, review.
 
     Example: steelyard serve runs/photos
 
@@ -110,13 +122,15 @@ def serve(
     show(run, host, port, index=index, images=images, review=review, answers=answers)
 
 
-@app.command()
+@command(USE)
 def export(
-    run: str = typer.Argument(metavar="RUN", help="The folder of a finished run."),
-    out: str | None = typer.Option(None, metavar="FILE", help="By default model.onnx in the run folder."),
-    check: bool = typer.Option(True, help="Compare the file with the model through onnxruntime before it is kept."),
+    run: str = _RUN,
+    out: str | None = option("FILE", "File to write. By default RUN/model.onnx."),
+    check: bool = typer.Option(
+        True, help="Compare the file's probabilities with the model's through onnxruntime before it is kept."
+    ),
 ) -> None:
-    """Write a run as ONNX whose outputs are calibrated probabilities.
+    """Write a run as ONNX whose outputs are probabilities.
 
     Example: steelyard export runs/photos --out photos.onnx
     """

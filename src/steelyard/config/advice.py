@@ -1,4 +1,4 @@
-"""Which recipe for which data: a table of conditions, the first row that holds is taken."""
+"""Advice on recipes: a table of conditions, of which the first row that holds is taken."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Condition(NamedTuple):
     value: float
 
     def holds(self, evidence: Evidence) -> bool:
-        """Whether it is so; with NaN it is not."""
+        """Return whether the condition holds; with NaN it does not."""
         compare = {"=": operator.eq, "<": operator.lt, ">": operator.gt, "≥": operator.ge}[self.compare]
         return bool(compare(getattr(evidence, self.field), self.value))
 
@@ -131,11 +131,11 @@ ELSEWHERE = {
         "do, and better, so nothing is masked, and every present label is asked to be likelier than every absent one",
     )
 }
-"""What takes the place of a recipe where a deployment prior is to be read for, and why."""
+"""Replacement of a recipe for use with a deployment prior, and the reason."""
 
 
 def resolve_auto(labels: Labels, elsewhere: bool = False) -> tuple[str, str]:
-    """Return the name of the recipe that "auto" stands for with these training labels, and why.
+    """Return the name of the recipe that "auto" selects for these training labels, and why.
 
     Args:
         labels: of the training items.

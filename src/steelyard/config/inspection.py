@@ -1,4 +1,4 @@
-"""What is in a data set: the facts that `steelyard inspect` shows."""
+"""Contents of a data set, as `steelyard inspect` shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTING = (
     "An unknown label is never counted as absent: positives and negatives are known labels (positive: value at least "
     "0.5), rates are shares of known labels, and unknown labels are counted only where it says so."
 )
-"""What every number rests on."""
+"""The basis of all numbers, named on the page."""
 
 _MANY = 100  # labels, of which an item seldom has exactly one
 
@@ -46,7 +46,7 @@ class Inspection:
 
     @property
     def warnings(self) -> list[str]:
-        """What looks as if the data was misread, one sentence each."""
+        """Signs that the data was misread, one sentence each."""
         sentence = one_of_many(self.labels)
         return [sentence] if sentence else []
 
@@ -177,7 +177,7 @@ def one_of_many(labels: Labels) -> str:
 
 
 def _per_item(items: NDArray[Any], n_items: int) -> NDArray[np.int64]:
-    """How often each item is in `items`, which is sorted."""
+    """Return how often each item occurs in `items`, which is sorted."""
     return np.diff(np.searchsorted(items, np.arange(n_items + 1, dtype=items.dtype)))
 
 

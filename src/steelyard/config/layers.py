@@ -1,4 +1,4 @@
-"""Nested settings laid one over the other: each layer checked against the sections, and named where it is wrong."""
+"""Nested settings in layers: each layer is checked against the sections, and errors name it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steelyard.objective.parts import Part, Slot, check_argument, check_kind, de
 
 Settings = TypeVar("Settings")
 Layer: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Where settings come from, for error messages, "" for nowhere to name; and the settings, nested: None is not given."""
+"""Name of the source for error messages ("" for none) and its nested settings, where None means not given."""
 
 
 def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer]) -> Settings:
@@ -74,27 +74,27 @@ def _lay(cls: type, tree: dict[str, Any], content: Mapping[str, Any], prefix: st
     for name, value in content.items():
         if name not in known:
             raise ValueError(_unknown(name, prefix, known, root))
-        key, wanted = f"{prefix}{name}", known[name].type
+        key, expected = f"{prefix}{name}", known[name].type
         if value is None:
             continue
-        if wanted is Part:
-            tree[name] = _part(cast(Slot, name), tree.get(name), _table(key, value, wanted))
-        elif dataclasses.is_dataclass(wanted):
-            _lay(cast(type, wanted), tree.setdefault(name, {}), _table(key, value, wanted), f"{key}.", root)
+        if expected is Part:
+            tree[name] = _part(cast(Slot, name), tree.get(name), _table(key, value, expected))
+        elif dataclasses.is_dataclass(expected):
+            _lay(cast(type, expected), tree.setdefault(name, {}), _table(key, value, expected), f"{key}.", root)
         else:
-            tree[name] = checked(key, value, wanted)
+            tree[name] = checked(key, value, expected)
 
 
-def _table(key: str, value: Any, wanted: Any) -> Mapping[str, Any]:
+def _table(key: str, value: Any, expected: Any) -> Mapping[str, Any]:
     """The content of a section, whichever way it is given."""
     if isinstance(value, TypedText) and isinstance(parsed := value.parsed(), dict):
         return parsed
-    if isinstance(value, wanted):
+    if isinstance(value, expected):
         return plain(value)
-    if isinstance(value, str) and (wanted is Part or "kind" in fields_of(wanted)):
+    if isinstance(value, str) and (expected is Part or "kind" in fields_of(expected)):
         return {"kind": value}
     if not isinstance(value, Mapping):
-        first = next(iter(fields_of(wanted)))
+        first = next(iter(fields_of(expected)))
         raise ValueError(f"{key} is {value!r:.80}: it is a section of settings, such as {key}.{first}")
     return value
 
@@ -113,16 +113,16 @@ def _part(slot: Slot, before: dict[str, Any] | None, table: Mapping[str, Any]) -
 def _build(cls: type[Settings], tree: Mapping[str, Any]) -> Settings:
     made: dict[str, Any] = {}
     for name, value in tree.items():
-        wanted = fields_of(cast(type, cls))[name].type
-        if wanted is Part:
+        expected = fields_of(cast(type, cls))[name].type
+        if expected is Part:
             made[name] = Part(value["kind"], {key: value[key] for key in value if key != "kind"})
         else:
-            made[name] = _build(cast(type, wanted), value) if dataclasses.is_dataclass(wanted) else value
+            made[name] = _build(cast(type, expected), value) if dataclasses.is_dataclass(expected) else value
     return cls(**made)
 
 
 def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> str:
-    """The sentence that refuses a name that is not there."""
+    """Return the error message for an unknown name."""
     elsewhere = [f"{table}.{name}" for table, cls in tables(root) if name in fields_of(cls)]
     near = closest(name, known)
     meant = f"{prefix}{near}" if near else next(iter(elsewhere), None)

@@ -16,11 +16,11 @@ class Recipe(NamedTuple):
     """Settings under a name."""
 
     what: str
-    """What it trains, in a phrase."""
+    """A phrase about what it trains."""
     settings: Mapping[str, Any]
     """Nested, in the shape of the TOML file."""
     paper: str = ""
-    """Where it is from, and what is chosen here where that is silent."""
+    """Its source, and choices made here where the source gives none."""
     items: str = ""
     """Of a whole set-up: what to train it on."""
     expected: str = ""
@@ -53,7 +53,7 @@ AS_PAPERS: dict[str, Any] = {
     "schedule": {"warmup_epochs": 0.0},
     "train": {"learner": "loop", "epochs": 30, "batch_size": 128, "monitor": "map", "patience": 0},
 }
-"""What lies below every set-up of a paper, in place of what is automatic for users' own data."""
+"""Base settings of every paper's setup, in place of the automatic ones for users' data."""
 
 
 def settings(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The sections of a configuration that are of no other room: [data], [objective] and [evaluate]."""
+"""The sections [data], [objective] and [evaluate] of a configuration."""
 
 from __future__ import annotations
 
@@ -17,72 +17,73 @@ Thresholds = Literal["f1", "half", "precision", "recall", "cost"]
 
 @dataclass(frozen=True)
 class DataSettings:
-    """The section [data]; relative paths are relative to the folder in which the command is typed."""
+    """The section [data]. Relative paths start from the folder in which the command is run."""
 
     path: str = ""
-    """A manifest (CSV, Parquet), .arff, .svm or .npz file, or the folder of a data set."""
+    """A manifest (CSV, Parquet), an .arff, .svm or .npz file, or the folder of a data set."""
     images: str = ""
-    """The folder of a manifest's images; looked for if not given."""
+    """Folder of a manifest's images; searched for near the manifest by default."""
     format: str = ""
-    """What the data is: table, voc, multi_mnist, …; guessed if not given."""
+    """Format of the data: table, voc, multi_mnist, …; guessed by default."""
     split: str = ""
-    """The part to train on; by default the training part."""
+    """Split to train on; the training split by default."""
     validation: float | str = "auto"
-    """The share of items held out for validation, 0 for none; or another split, such as "val"; or a path. auto is
-    none for small models, which are judged by folds, and a tenth for the training loop."""
+    """Share of items held out for validation (0 for none), another split such as "val", or a path. auto holds out a
+    tenth for the training loop, and nothing for small models, which are compared by cross-validation."""
     test: str = ""
-    """A split or a path on which the finished model is tested."""
+    """Split or path on which the finished model is tested."""
     size: int = 0
-    """The side of images in pixels; 0 is the backbone's own."""
+    """Side of the images in pixels; 0 takes the size the backbone was designed for."""
     cache: str = ""
-    """A folder to keep decoded images and frozen features in. By default images are decoded in every epoch, and the
-    features of frozen backbones are kept in the user's cache folder, where all runs share them; off: in the run."""
+    """Folder for decoded images and features of frozen backbones. By default images are decoded in every epoch, and
+    features are kept in the user's cache folder, shared by all runs; off keeps them in the run."""
     on_bad_image: Literal["error", "skip"] = "error"
-    """What to do about an image that is missing or cannot be decoded: stop, or leave it out."""
+    """What happens when an image is missing or cannot be decoded: stop with an error, or skip it."""
     year: int = 0
-    """Of VOC and COCO; by default the last one that is there."""
+    """Year of VOC or COCO; the latest one present by default."""
     form: Literal["", "wide", "list", "long"] = ""
-    """Of a manifest: a column for each label, all labels in one cell, or a row for each; guessed if not given."""
+    """Form of a manifest: one column per label, all labels of an item in one cell, or one row per item and label;
+    guessed by default."""
     id: str = ""
-    """The column of a manifest that names the items; guessed if not given."""
+    """Column that names the items of a manifest; guessed by default."""
     path_column: str = ""
-    """The column of a manifest with the image files; guessed if not given."""
+    """Column of image files in a manifest; guessed by default."""
     labels: tuple[str, ...] = ()
-    """The columns of a manifest that hold labels; guessed if not given."""
+    """Label columns of a manifest; guessed by default."""
     value: str = ""
-    """The column of a manifest with the value of the label; guessed if not given."""
+    """Column of label values in a manifest in long form; guessed by default."""
     features: tuple[str, ...] = ()
-    """The columns of a manifest that are the input; guessed if not given."""
+    """Feature columns of a manifest; guessed by default."""
     categories: tuple[str, ...] = ()
-    """The columns of a manifest whose texts are an input, one feature for each different text; columns of texts among
-    the features are taken so."""
+    """Columns of a manifest to use as categories, one feature per distinct text; text columns listed as features are
+    treated the same way."""
     separator: str = ""
-    """What separates labels in one cell of a manifest, "none" if a cell is one label; guessed if not given."""
+    """Separator between labels in one cell of a manifest, or "none" if each cell is one label; guessed by default."""
     absent: Literal["", "negative", "unknown"] = ""
-    """What a label is that a manifest does not mention; by default it depends on the form."""
+    """Meaning of a label that a manifest does not mention; the default depends on the form."""
     minus_one: Literal["", "unknown", "negative"] = ""
-    """What -1 stands for; by default unknown."""
+    """Meaning of -1; unknown by default."""
     names: str = ""
-    """A file with the names of labels that the data gives as ids, CSV (id,name) or JSON."""
+    """CSV (id,name) or JSON file with the names of labels that the data gives as ids."""
     split_column: str = ""
-    """The column of a manifest that says which split an item is of; guessed if not given."""
+    """Column of a manifest that assigns items to splits; guessed by default."""
     group: str = ""
-    """The column of a manifest whose value items share that must stay in one fold, such as a patient or a shoot."""
+    """Column of a manifest whose items with equal values stay in one fold, such as a patient or a photo session."""
     text: str = ""
-    """The column of a manifest whose text is the input: TF-IDF of its words, or what model.backbone = "hf:FOLDER" makes
-    of it; guessed where there is no other input."""
+    """Text column of a manifest to use as input, as TF-IDF of its words or through the encoder of model.backbone =
+    "hf:FOLDER"; guessed if there is no other input."""
     embeddings: str = ""
-    """An .npy file of embeddings, one row per item of the manifest in its order, or an .npz file of X and, if the order
-    is another, ids: the input, whatever other columns there are."""
+    """File of embeddings to use as input instead of any column: .npy with one row per item of the manifest, in its
+    order, or .npz with X and, for another order, ids."""
     audit: str = ""
-    """A path to fully labelled items that decide among the candidates of recipe auto, where only positives are known
-    of the training items."""
+    """Path to fully labelled items by which recipe auto chooses among its candidates, if only positives are known in
+    training."""
     corrections: str = ""
-    """A file of answers of the review page, or a JSON export of Label Studio, merged into the training labels."""
+    """Answers from the review page, or a JSON export of Label Studio, to merge into the training labels."""
     delimiter: str = ""
-    """Of a CSV file; guessed if not given."""
+    """Delimiter of a CSV file; guessed by default."""
     encoding: str = ""
-    """Of a CSV file; by default utf-8."""
+    """Encoding of a CSV file; utf-8 by default."""
 
     def __post_init__(self) -> None:
         conform("data", self)
@@ -99,37 +100,38 @@ class DataSettings:
         least("data.year", self.year, 0)
 
     def reader(self) -> dict[str, Any]:
-        """Return what is said of how data is read, as arguments of `open_data` after its path, split left out."""
+        """Return the settings of how data is read, as arguments of `open_data` without path and split."""
         names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
         more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
         renamed = {"class_names": self.names} if self.names else {}
-        said = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
+        given = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
         if len(self.labels) == 1:
-            said["labels"] = self.labels[0]
-        return said | renamed
+            given["labels"] = self.labels[0]
+        return given | renamed
 
     @property
     def image_cache(self) -> str | None:
-        """The folder of decoded images, None where they are decoded in every epoch."""
+        """Folder of decoded images; None if they are decoded in every epoch."""
         return None if self.cache in ("", OFF) else self.cache
 
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """The section [objective]: what is minimised, part by part; each part is a table, or the name of its kind."""
+    """The section [objective]: what training minimises. Each part is a table, or the name of its kind."""
 
     loss: Part = field(default_factory=lambda: Part("bce"))
-    """What one label costs."""
+    """Loss of a single label."""
     unknown: Part = field(default_factory=lambda: Part("ignore"))
-    """What to do with labels nobody annotated."""
+    """Treatment of unknown labels."""
     masking: Part = field(default_factory=lambda: Part("none"))
     """Whether labels are hidden at random until classes are balanced."""
     weighting: Part = field(default_factory=lambda: Part("none"))
-    """How much each label counts."""
+    """Weights of the labels."""
     label_pair: Part = field(default_factory=lambda: Part("none"))
-    """Whether positives that do not outscore negatives of the same item cost extra."""
+    """Whether positives that do not score above the negatives of the same item add a penalty."""
     reduction: Literal["mean", "item"] = "mean"
-    """What the loss is divided by: the known labels of a batch, or its items (then a label costs what it costs)."""
+    """Denominator of the loss: the known labels of a batch, or its items (each label then counts the same in every
+    batch)."""
 
     def __post_init__(self) -> None:
         choice("objective.reduction", self.reduction, ("mean", "item"))
@@ -145,37 +147,39 @@ class ObjectiveSettings:
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """The section [evaluate]: how probabilities are read, and what is measured."""
+    """The section [evaluate]: how logits become probabilities and decisions, and what is measured."""
 
     calibration: Calibration = "auto"
     """How logits become probabilities; auto takes what the loss and the validation items allow."""
     thresholds: Thresholds = "f1"
-    """What the threshold of each label is for: the best F1, one half, a precision, a recall, or the least cost."""
+    """Goal of the threshold of each label: best F1, one half, a precision, a recall, or least cost."""
     target: float = 0.9
-    """The precision or recall that thresholds are for."""
+    """The precision or recall to reach, for thresholds with that goal."""
     false_positive_cost: float = 1.0
-    """Of the threshold goal "cost"."""
+    """Cost of a false positive, for thresholds = "cost"."""
     false_negative_cost: float = 1.0
-    """Of the threshold goal "cost"."""
+    """Cost of a false negative, for thresholds = "cost"."""
     deploy_prior: str = ""
-    """A file with the labels' priors where the model will be used, or "estimate"; by default those of training."""
+    """File with the prior of each label where the model will be used, or "estimate"; the priors of the training set
+    by default."""
     positives_per_item: float = 0.0
-    """How many labels an item has on average, where only positives are known: probabilities are scaled from being
-    annotated to being present; 0 where that is not known."""
+    """Mean number of labels per item, if only positives are known: probabilities of being annotated are scaled to
+    probabilities of being present. 0 if not known."""
     tail: int = 3
-    """K of the scores over the K rarest labels."""
+    """K for scores over the K rarest labels."""
     head_at: int = 100
-    """The positives from which on a label is of the head."""
+    """Positives from which a label counts as head."""
     tail_below: int = 20
-    """The positives below which a label is of the tail."""
+    """Positives below which a label counts as tail."""
     bins: int = 15
-    """Of calibration errors and reliability diagrams."""
+    """Number of bins in calibration errors and reliability diagrams."""
     bootstrap: int = 0
     """Resamples for confidence intervals; 0 for none."""
     single_label: Literal["auto", "yes", "no"] = "auto"
-    """Whether accuracy by argmax is measured; auto does where every training item has one positive, none unknown."""
+    """Whether accuracy by argmax is measured; auto does so if every training item has one positive and no unknown
+    label."""
     batch_size: int = 256
-    """Items at a time when nothing is trained."""
+    """Items per batch outside training."""
 
     def __post_init__(self) -> None:
         conform("evaluate", self)

@@ -64,9 +64,9 @@ def load_config(
     Args:
         file: a TOML file with the sections of `Config`.
         recipe: a name in `config.recipes`, or several of methods joined by "+"; "auto" and None change nothing
-            (what "auto" stands for is known once the labels are: see `resolve_auto`).
+            ("auto" is resolved once the labels are known: see `resolve_auto`).
         sets: texts "section.key=value"; values are TOML, and bare words strings.
-        overrides: a nested dict; what is None in it was not said.
+        overrides: a nested dict; None means not given.
     """
     layers: list[Layer] = []
     if recipe in recipes.SETUPS:
@@ -112,7 +112,7 @@ def _tables(settings: Any, table: str = "") -> Iterator[tuple[str, list[tuple[st
 
 
 def _comment(setting: Setting) -> str:
-    """What a setting means, and what it may be."""
+    """Return the description of a setting and its choices."""
     words = [word or '""' for word in choices(setting.type)]
     if words:
         return f"{setting.doc} One of {', '.join(words)}.".strip()

@@ -1,4 +1,4 @@
-"""TOML: files read with the place of a mistake named, and values written."""
+"""TOML: reading files with errors that name the position, and writing values."""
 
 from __future__ import annotations
 

@@ -23,8 +23,16 @@ _CHUNK = 1 << 20  # random numbers made at a time
 def exponential_counts(n_max: int, n_classes: int, rho: float) -> Index:
     """Return the class counts of an exponential long tail, n_i = ⌊n_max ρ^(−i/(C−1))⌋ for i = 0 … C−1.
 
-    The floor is that of the exact number, not of a rounded one. Arguments: `n_max`, items of the first class;
-    `n_classes`, C; `rho`, ρ ≥ 1, the first count over the last.
+    The floor is taken of the exact number, before rounding.
+
+    Args:
+        n_max: number of items of the first class.
+        n_classes: C.
+        rho: ρ ≥ 1, the first count divided by the last.
+
+    Examples:
+        >>> sy.data.exponential_counts(100, 5, rho=100).tolist()
+        [100, 31, 10, 3, 1]
     """
     n_max, n_classes = as_whole(n_max, "n_max"), as_whole(n_classes, "n_classes")
     if n_classes < 1 or not 1 <= rho <= n_max:
@@ -43,9 +51,19 @@ def exponential_counts(n_max: int, n_classes: int, rho: float) -> Index:
 
 
 def exponential_long_tail(classes: ArrayLike, n_max: int, rho: float, seed: int = 0) -> Index:
-    """Return increasing indices of items of a single-label set: class i keeps n_i of `exponential_counts`, by seed.
+    """Return increasing indices of a long-tailed subset of a single-label set: class i keeps n_i of
+    `exponential_counts`.
 
-    Arguments: `classes` (N,), the class of each item, 0 … C−1; `n_max`, `rho` as in `exponential_counts`; `seed`.
+    Args:
+        classes: class of each item, (N,), 0 … C−1.
+        n_max, rho: as in `exponential_counts`.
+        seed: determines which items are kept.
+
+    Examples:
+        >>> classes = np.repeat([0, 1, 2], 10)
+        >>> kept = sy.data.exponential_long_tail(classes, n_max=9, rho=9)
+        >>> np.bincount(classes[kept]).tolist()
+        [9, 3, 1]
     """
     which = np.asarray(classes)
     if which.ndim != 1 or which.dtype.kind not in "iu" or len(which) == 0 or which.min() < 0:
@@ -54,20 +72,29 @@ def exponential_long_tail(classes: ArrayLike, n_max: int, rho: float, seed: int 
     counts, order = np.bincount(which), np.argsort(which, kind="stable")
     first = np.cumsum(counts) - counts
     chosen = []
-    for c, wanted in enumerate(exponential_counts(n_max, len(counts), rho)):
-        if wanted > counts[c]:
-            raise ValueError(f"class {c} has {counts[c]} items, but the long tail wants {wanted}: lower n_max")
+    for c, target in enumerate(exponential_counts(n_max, len(counts), rho)):
+        if target > counts[c]:
+            raise ValueError(f"class {c} has {counts[c]} items, but the long tail needs {target}: lower n_max")
         chosen.append(
-            order[first[c] + draws.distinct(draws.key(seed, "exponential long tail", c), int(wanted), int(counts[c]))]
+            order[first[c] + draws.distinct(draws.key(seed, "exponential long tail", c), int(target), int(counts[c]))]
         )
     return np.sort(np.concatenate(chosen))
 
 
 def pareto_counts(n_max: int, n_classes: int, alpha: float = 6.0) -> Index:
-    """Return the counts that `pareto_long_tail` aims at, from head to tail.
+    """Return the target counts of `pareto_long_tail`, from head to tail.
 
-    The density of a Pareto distribution falls as x^−(α+1) from x = 1; it is cut where the distribution function
-    1 − x^−α reaches .99, taken at C evenly spaced x, scaled to n_max, rounded, and at least 1.
+    The density of a Pareto distribution falls as x^−(α+1) from x = 1. It is cut where the distribution function
+    1 − x^−α reaches .99, sampled at C evenly spaced x, scaled to n_max, rounded, and raised to at least 1.
+
+    Args:
+        n_max: count of the head label.
+        n_classes: C.
+        alpha: α.
+
+    Examples:
+        >>> sy.data.pareto_counts(800, 5).tolist()
+        [800, 136, 33, 10, 4]
     """
     n_max, n_classes = as_whole(n_max, "n_max"), as_whole(n_classes, "n_classes")
     if n_max < 1 or n_classes < 1 or not alpha > 0:
@@ -79,14 +106,25 @@ def pareto_counts(n_max: int, n_classes: int, alpha: float = 6.0) -> Index:
 def pareto_long_tail(
     labels: Labels, n_max: int, alpha: float = 6.0, seed: int = 0, after_label: Callable[[Index], None] | None = None
 ) -> Index:
-    """Return increasing indices of items that make a long tail of any multi-label set, as VOC-MLT was made.
+    """Return increasing indices of a long-tailed subset of a multi-label set, built as VOC-MLT was.
 
-    Labels are ranked by `labels.resampled_prior()`. From head to tail, items that have the label are added or removed
-    at random until it has the count of `pareto_counts`; what later labels add or remove moves earlier ones a little.
-    Every label with a positive keeps at least one.
+    Labels are ranked by `labels.resampled_prior()`. From head to tail, items with the label are added or removed at
+    random until it reaches its count in `pareto_counts`; adding items for later labels shifts the counts of earlier
+    ones a little. Every label with a positive keeps at least one.
 
-    Arguments: `labels`; `n_max`, positives of the head label (800 VOC, 1200 COCO); `alpha`, α; `seed`; `after_label`,
-    called after every label with the positives that each label has by then.
+    Args:
+        labels: the `Labels` of all items.
+        n_max: positives of the head label (800 for VOC, 1200 for COCO).
+        alpha: α of the Pareto distribution.
+        seed: determines which items are kept.
+        after_label: called after each label with the current positives of all labels.
+
+    Examples:
+        >>> values = (np.arange(60)[:, None] % [2, 3, 5] == 0).astype(np.int8)
+        >>> labels = sy.Labels(values, ["even", "threes", "fives"])
+        >>> kept = sy.data.pareto_long_tail(labels, n_max=20)
+        >>> labels.take(kept).counts.tolist()
+        [10, 1, 1]
     """
     draws.check_seed(seed)
     prior = labels.resampled_prior()
@@ -96,13 +134,13 @@ def pareto_long_tail(
     inside = np.zeros(len(labels), bool)
     have = np.zeros(labels.n_labels, np.int64)
     least = np.zeros(labels.n_labels, np.int64)
-    for c, wanted in zip(ranked, pareto_counts(n_max, len(ranked), alpha).tolist(), strict=True):
+    for c, target in zip(ranked, pareto_counts(n_max, len(ranked), alpha).tolist(), strict=True):
         own = members[starts[c] : starts[c + 1]]
-        step = 1 if wanted > have[c] else -1
+        step = 1 if target > have[c] else -1
         own = own[inside[own] == (step < 0)]
-        tried = min(wanted - int(have[c]), len(own)) if step > 0 else len(own)
+        tried = min(target - int(have[c]), len(own)) if step > 0 else len(own)
         for item in own[draws.distinct(draws.key(seed, "pareto long tail", c), tried, len(own))].tolist():
-            if have[c] == wanted:
+            if have[c] == target:
                 break
             has = columns[row_starts[item] : row_starts[item + 1]]
             if step > 0 or (have[has] > least[has]).all():
@@ -115,9 +153,20 @@ def pareto_long_tail(
 
 
 def keep_labels(labels: Labels, fraction: float, seed: int = 0) -> Labels:
-    """Keep each known label with probability `fraction`; the others become unknown (PAL: an item may keep no positive).
+    """Keep each known label with probability `fraction`; the others become unknown (PAL: an item may lose all
+    positives).
 
-    The draw belongs to (seed, item, label): it is the same however the table is stored.
+    The draw depends on (seed, item, label) only, not on how the table is stored.
+
+    Args:
+        labels: the complete `Labels`.
+        fraction: share of labels to keep, above 0 and at most 1.
+        seed: determines which labels are kept.
+
+    Examples:
+        >>> labels = sy.Labels(np.eye(4, dtype=np.int8))
+        >>> sy.data.keep_labels(labels, 0.5).values.tolist()
+        [[-1, 0, 0, -1], [0, 1, 0, 0], [-1, 0, -1, -1], [0, -1, 0, 1]]
     """
     stream = _check_draw(fraction, seed, "keep labels")
     if labels.fill == UNKNOWN:
@@ -131,16 +180,36 @@ def keep_labels(labels: Labels, fraction: float, seed: int = 0) -> Labels:
 
 
 def keep_positives(labels: Labels, fraction: float, seed: int = 0) -> Labels:
-    """Keep each positive label with probability `fraction`; all others become unknown (PPL: no negatives)."""
+    """Keep each positive label with probability `fraction`; all other labels become unknown (PPL: no negatives).
+
+    Args:
+        labels: the complete `Labels`.
+        fraction: share of positives to keep, above 0 and at most 1.
+        seed: determines which positives are kept.
+
+    Examples:
+        >>> labels = sy.Labels(np.eye(4, dtype=np.int8))
+        >>> sy.data.keep_positives(labels, 0.5).values.tolist()
+        [[1, -1, -1, -1], [-1, -1, -1, -1], [-1, -1, 1, -1], [-1, -1, -1, 1]]
+    """
     stream = _check_draw(fraction, seed, "keep positives")
     items, columns, values = _positive_cells(labels)
     return _known_only(labels, *_thinned(labels, stream, fraction, items, columns, values))
 
 
 def keep_single_positive(labels: Labels, seed: int = 0) -> Labels:
-    """Keep one positive label of each item, drawn evenly; all others become unknown (SPL).
+    """Keep one positive label of each item, drawn uniformly; all other labels become unknown (SPL).
 
-    An item without positives becomes all unknown.
+    All labels of an item without positives become unknown.
+
+    Args:
+        labels: the complete `Labels`.
+        seed: determines which positive is kept.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+        >>> sy.data.keep_single_positive(labels).values.tolist()
+        [[-1, 1, -1], [-1, -1, 1], [-1, -1, -1]]
     """
     stream = _check_draw(1.0, seed, "keep single positive")
     items, columns, values = _positive_cells(labels)

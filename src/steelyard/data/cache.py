@@ -96,10 +96,10 @@ class ImageCache:
             shutil.rmtree(fresh, ignore_errors=True)
         except OSError as error:
             raise DataError(
-                f"cache {self.folder.parent} cannot be made ({error.strerror}): give a folder that can be written to"
+                f"cache {self.folder.parent} cannot be created ({error.strerror}): give a writable folder"
             ) from error
         if not self._is_sound():
-            raise DataError(f"cache {self.folder} cannot be put in place: delete that folder, or give another cache")
+            raise DataError(f"cache {self.folder} cannot be created: delete that folder, or give another cache")
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_records", "_images")}

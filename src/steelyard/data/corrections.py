@@ -1,4 +1,4 @@
-"""Answers of people merged into a table of labels."""
+"""Merge people's answers into a table of labels."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from steelyard.labels import UNKNOWN, Labels
 
 _MOST_NAMED = 20
 KINDS = ("present", "absent", "unknown", "confirmed")
-"""What an answer may do to a label: make it present, absent or unknown, or leave it as it was."""
+"""Effects of an answer on a label: it becomes present, absent or unknown, or stays as it was."""
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """What a file of answers changed in a table of labels."""
+    """Changes that a file of answers made to a table of labels."""
 
     source: str
-    """The file."""
+    """The file of answers."""
     fingerprint: str
     """The SHA-256 of its content."""
     elsewhere: int
-    """Answers about items that the table does not have."""
+    """Number of answers about items that the table does not have."""
     by_label: Mapping[str, Mapping[str, int]]
-    """How many cells of each label that has answers went each way, see `KINDS`."""
+    """Number of answers by label and effect, see `KINDS`."""
 
     @property
     def changed(self) -> int:
-        """How many cells of the table differ from before."""
+        """The number of labels of items that differ from before."""
         return sum(n for counts in self.by_label.values() for kind, n in counts.items() if kind != "confirmed")
 
     @property
     def sentences(self) -> list[str]:
-        """What changed, for people to read: in all, then label by label."""
+        """The changes in words: in all, then label by label."""
         confirmed = sum(counts["confirmed"] for counts in self.by_label.values())
-        found = [f"Corrections of {self.source}: {self.changed:,} labels of items changed, {confirmed:,} confirmed."]
+        lines = [f"Corrections of {self.source}: {self.changed:,} labels of items changed, {confirmed:,} confirmed."]
         most = sorted(self.by_label.items(), key=lambda pair: (-sum(pair[1].values()), pair[0]))
         for name, counts in most[:_MOST_NAMED]:
-            found.append(f"  {name}: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]))
+            lines.append(f"  {name}: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]))
         if len(most) > _MOST_NAMED:
-            found.append(f"  and {len(most) - _MOST_NAMED:,} more labels")
+            lines.append(f"  and {len(most) - _MOST_NAMED:,} more labels")
         if self.elsewhere:
             who = "1 answer is about an item" if self.elsewhere == 1 else f"{self.elsewhere:,} answers are about items"
-            found.append(f"  {who} that {'is' if self.elsewhere == 1 else 'are'} not here, and not used.")
-        return found
+            lines.append(f"  {who} that {'is' if self.elsewhere == 1 else 'are'} not here, and not used.")
+        return lines
 
 
 def read_corrections(path: str | Path) -> dict[tuple[str, str], Answer]:
@@ -77,8 +77,8 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
             hint = f"did you mean {meant[0]!r}?" if meant else "give answers about the labels of the data"
             raise ValueError(f"{path} has an answer about label {name!r:.80}, which the data does not have: {hint}")
     keys = list(answers)
-    found = pc.index_in(pa.array([id for id, _ in keys], pa.large_string()), value_set=labels.ids.arrow)
-    rows = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    index = pc.index_in(pa.array([id for id, _ in keys], pa.large_string()), value_set=labels.ids.arrow)
+    rows = index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if keys and (rows < 0).all():
         lacks = f"no answer about an item of the data, whose first id is {labels.ids[0]!r:.80}"
         raise ValueError(f"{path} has {lacks}: give answers to questions about this data")
@@ -94,6 +94,16 @@ def corrected(labels: Labels, path: str | Path) -> tuple[Labels, Corrections]:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     report = Corrections(str(path), digest, int((~here).sum()), by_label)
     return _merged(labels, rows[here], columns, values), report
+
+
+def answered(labels: Labels, path: str | Path) -> np.ndarray:
+    """Return which labels of the table a file has answers about, bool (N, L); "?" is an answer, too."""
+    row, column = ({name: k for k, name in enumerate(names)} for names in (labels.ids, labels.names))
+    mask = np.zeros((len(labels), labels.n_labels), bool)
+    for id, name in read_corrections(path):
+        if id in row and name in column:
+            mask[row[id], column[name]] = True
+    return mask
 
 
 def _values_at(labels: Labels, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

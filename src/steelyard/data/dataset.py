@@ -25,7 +25,7 @@ Sample: TypeAlias = tuple[Tensor, Tensor, int]
 
 
 class Decoding(TypedDict, total=False):
-    """How images are decoded; see the arguments of `ImageDataset`."""
+    """Settings of image decoding; see the arguments of `ImageDataset`."""
 
     size: Size
     on_bad_image: Literal["error", "skip"]
@@ -33,13 +33,25 @@ class Decoding(TypedDict, total=False):
 
 
 class ArrayDataset(Dataset[Sample]):
-    """Inputs held in one array: features (N, …) of any numeric dtype, or images, uint8 (N, C, H, W) or (N, H, W).
+    """Inputs held in one array, with their labels.
 
-    inputs: row i belongs to row i of `labels`; features are given out as float32, images as uint8 (C, H, W). A scipy
-        sparse matrix (N, F) is kept sparse, and given out row by row as any other.
-    labels: the `Labels`.
-    note: how the data came about, for people to read.
-    weights: how much each item counts in training, (N,), at least 0; None for 1 each.
+    Features (N, …) may have any numeric dtype; images are uint8 (N, C, H, W) or (N, H, W).
+
+    Args:
+        inputs: row i belongs to row i of `labels`. Features are returned as float32, images as uint8 (C, H, W). A SciPy
+            sparse matrix (N, F) stays sparse; single rows are returned dense.
+        labels: the `Labels`.
+        note: a sentence about where the data came from.
+        weights: weight of each item in training, (N,), at least 0; None gives every item the weight 1.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 0], [0, -1], [1, 1]], ["cat", "dog"])
+        >>> data = sy.data.ArrayDataset(np.eye(3), labels)
+        >>> len(data)
+        3
+        >>> features, target, index = data[1]
+        >>> features.tolist(), target.tolist(), index
+        ([0.0, 1.0, 0.0], [0, -1], 1)
     """
 
     def __init__(self, inputs: Any, labels: Labels, note: str = "", weights: Any = None) -> None:
@@ -65,12 +77,12 @@ class ArrayDataset(Dataset[Sample]):
 
 
 def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
-    """Return how much each of n items counts, (N,), float32; what cannot be that is refused."""
+    """Return checked weights of n items, (N,), float32."""
     values = np.asarray(weights, np.float64)
     if values.shape != (n,):
         raise ValueError(f"sample_weight has shape {values.shape}: give one number for each of {n} items")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: mend it")
+        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: fix it")
     return values.astype(np.float32)
 
 
@@ -86,7 +98,7 @@ def sparse_features(inputs: Any) -> csr_array:
 
 
 def as_inputs(array: Any) -> NDArray[Any]:
-    """Return rows of an `ArrayDataset` as it gives them out: images uint8 (n, C, H, W), features float32."""
+    """Return rows in the form of `ArrayDataset`'s items: images uint8 (n, C, H, W), features float32."""
     if issparse(array):
         return np.asarray(array.toarray(), np.float32)
     if array.dtype != np.uint8 or array.ndim < 3:
@@ -101,20 +113,28 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 
 
 class ImageDataset(Dataset[Sample]):
-    """Image files, decoded when asked for to RGB uint8 (3, H, W) by the rules of `steelyard.data.images.decode`.
+    """Image files, decoded on request to RGB uint8 (3, H, W); see `steelyard.data.images.decode`.
 
-    Any torch `DataLoader` takes it, with forked and with spawned workers; a whole batch is fetched at a time.
+    Any torch `DataLoader` takes it, with forked or spawned workers; whole batches are fetched at once.
 
-    paths: one image file an item, a sequence or an Arrow array of strings.
-    labels: the `Labels`; row i belongs to path i.
-    size: the side of a square, or (height, width), to which every image is squeezed, nothing cut off; None keeps each
-        image's own size (then batches need a collate function of your own).
-    on_bad_image: what to do about an image that is missing or cannot be decoded: "error" raises `BadImage`; "skip"
-        gives a black image whose labels are all unknown, so that it adds to no loss and no score, and lists its index
-        in `.skipped`.
-    cache: a folder in which decoded images are kept, needs `size`; see `steelyard.data.cache.ImageCache`.
-    boxes: (N, 4) parts of the images, (left, top, right, bottom) in pixels of the upright image, or None.
-    note: how the data came about, for people to read.
+    Args:
+        paths: one image file per item, as a sequence or an Arrow array of strings.
+        labels: the `Labels`; row i belongs to path i.
+        size: side of a square, or (height, width), to which every image is resized without cropping. None keeps each
+            image's own size; batches then need your own collate function.
+        on_bad_image: what happens when an image is missing or cannot be decoded: "error" raises `BadImage`; "skip"
+            returns a black image whose labels are all unknown, so that it affects no loss and no score, and adds its
+            index to `.skipped`.
+        cache: folder for decoded images; needs `size`. See `steelyard.data.cache.ImageCache`.
+        boxes: crop of each image, (N, 4): (left, top, right, bottom) in pixels of the upright image. None: no crops.
+        note: a sentence about where the data came from.
+    Examples:
+        >>> from PIL import Image
+        >>> Image.new("RGB", (40, 30), "red").save("a.png")
+        >>> data = sy.data.ImageDataset(["a.png"], sy.Labels([[1, 0]]), size=8)
+        >>> image, target, index = data[0]
+        >>> image.shape, image[:, 0, 0].tolist()
+        (torch.Size([3, 8, 8]), [255, 0, 0])
     """
 
     def __init__(
@@ -143,7 +163,7 @@ class ImageDataset(Dataset[Sample]):
         self._cache = None
         if cache is not None and self.size is not None:
             self._cache = ImageCache(cache, self.paths, self.size, self.boxes)
-        # One byte an item, shared by all worker processes.
+        # One byte per item, shared by all worker processes.
         self._skipped = torch.zeros(len(labels), dtype=torch.uint8)
         if on_bad_image == "skip":
             self._skipped.share_memory_()
@@ -169,7 +189,7 @@ class ImageDataset(Dataset[Sample]):
         return np.flatnonzero(self._skipped.numpy())
 
     def note_skipped(self, index: NDArray[np.int64]) -> None:
-        """Take note of bad images that were met when something that is kept, such as features, was made of all."""
+        """Record bad images that were met while features of all images were computed."""
         self._skipped[torch.from_numpy(index)] = 1
 
     def __len__(self) -> int:
@@ -194,7 +214,7 @@ class ImageDataset(Dataset[Sample]):
         return samples
 
     def _image(self, i: int) -> NDArray[np.uint8] | None:
-        """Image `i` from the cache or its file; None where it is bad and may be."""
+        """Return image `i` from the cache or its file; None if it is bad and may be skipped."""
         path = str(self._paths[i])
         if self._cache is not None and (kept := self._cache.read(i, path)) is not None:
             return kept
@@ -229,7 +249,7 @@ def checked_index(indices: Sequence[int], n: int) -> NDArray[np.int64]:
 def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
     b = np.asarray(boxes, np.float64)
     if b.shape != (n, 4):
-        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) of each of {n} items")
+        raise ValueError(f"boxes has shape {b.shape}: give (left, top, right, bottom) for each of {n} items")
     bad = ~(np.isfinite(b).all(1) & (b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3]))
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
@@ -238,7 +258,7 @@ def _checked_boxes(boxes: NDArray[Any], n: int) -> NDArray[np.float64]:
 
 
 def _as_texts(paths: Any) -> pa.Array:
-    """Return paths as one Arrow array, without a Python string for each where they are one already."""
+    """Return paths as one Arrow array; an Arrow array stays one."""
     if isinstance(paths, pa.ChunkedArray):
         paths = paths.combine_chunks()
     if isinstance(paths, pa.Array):

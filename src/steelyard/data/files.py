@@ -1,4 +1,4 @@
-"""Files of a data set, read so that a damaged one is named in one sentence: which file, which line, what to do."""
+"""Reading the files of a data set, with errors in one sentence: which file, which line, how to fix it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,25 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the 
 
 
 class DataError(ValueError):
-    """A file of a data set is missing, damaged, or not laid out as its owners publish it."""
+    """A data file is missing, corrupt or not in the published layout; the message names the file and how to fix it.
+
+    Examples:
+        >>> try:
+        ...     sy.data.open_data("lost.csv")
+        ... except sy.data.DataError as error:
+        ...     print(error)
+        lost.csv does not exist: give a file or a folder
+    """
 
 
 def damaged(path: PathLike, fault: str) -> DataError:
     """Return the error about a file that is not as its owners publish it."""
-    return DataError(f"{path}: {fault}: fetch it again")
+    return DataError(f"{path}: {fault}: download it again")
 
 
 @contextmanager
 def faults_of(where: PathLike) -> Iterator[None]:
-    """Name a file in front of what a `ValueError` says about its content."""
+    """Prefix a `ValueError` about the content of a file with its name."""
     try:
         yield
     except DataError:
@@ -41,7 +49,7 @@ def faults_of(where: PathLike) -> Iterator[None]:
 
 
 def folder(root: PathLike, name: str) -> Path:
-    """Return the folder `root/name`, or say that it is missing."""
+    """Return the folder `root/name`; raise if it is missing."""
     path = Path(root) / name
     if not path.is_dir():
         raise DataError(f"{path} is not a folder: give the root that holds {name}")
@@ -56,11 +64,11 @@ def first_file(candidates: Iterable[Path], what: str) -> Path:
             return path
     rest = [path.name if path.parent == tried[0].parent else str(path) for path in tried[1:]]
     places = " nor ".join([str(tried[0]), *rest])
-    raise DataError(f"{what} is missing: there is no {places}; fetch it from the owners or give another root")
+    raise DataError(f"{what} is missing: there is no {places}; download it from the owners or give another root")
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is there but is neither a file nor a folder: opening a pipe would wait for who writes into it."""
+    """Raise for anything but a file or a folder: opening a pipe would wait for its writer."""
     mode = Path(path).stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise DataError(f"{os.fspath(path)} is a pipe, a socket or a device, not a file: give a file, or remove it")
@@ -75,7 +83,7 @@ def require(path: PathLike) -> Path:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): check the path and its permissions") from None
     if empty:
-        raise DataError(f"{path} is empty: fetch it again")
+        raise DataError(f"{path} is empty: download it again")
     return Path(path)
 
 
@@ -98,7 +106,7 @@ def decode(content: bytes | mmap.mmap, path: PathLike) -> str:
 
 
 def read_text(path: PathLike) -> str:
-    """Return the text of a UTF-8 file; a byte-order mark is taken away, and lines end as Unix ends them."""
+    """Return the text of a UTF-8 file without byte-order mark, with Unix line ends."""
     return decode(read_bytes(path), path)
 
 
@@ -108,7 +116,7 @@ def read_lines(path: PathLike) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise DataError(f"{path} holds nothing but white space: fetch it again")
+        raise DataError(f"{path} is blank: download it again")
     return lines
 
 
@@ -123,14 +131,16 @@ def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = Non
     with require(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         text = decode(content, path)
     if re.search(r"\\u[dD]", text) and any(half[1] for half in _ESCAPE.finditer(text)):
-        raise DataError(f"{path} holds half a character (\\ud800 to \\udfff): it is damaged, fetch it again")
+        raise DataError(f"{path} holds half a character (\\ud800 to \\udfff): it is corrupt, download it again")
     try:
         return json.loads(text, object_hook=hook)
     except json.JSONDecodeError as error:
         where = f"{path}: line {error.lineno}, column {error.colno}"
-        raise DataError(f"{where}: not JSON ({error.msg}): the file is cut off or damaged, fetch it again") from None
+        raise DataError(
+            f"{where}: not JSON ({error.msg}): the file is truncated or corrupt, download it again"
+        ) from None
     except (RecursionError, ValueError):  # a number of thousands of digits
-        raise DataError(f"{path} holds JSON nested too deeply or too long a number: fetch it again") from None
+        raise DataError(f"{path} holds JSON nested too deeply or too long a number: download it again") from None
 
 
 def field(record: Any, key: str, kind: type, path: PathLike, where: str) -> Any:
@@ -140,7 +150,7 @@ def field(record: Any, key: str, kind: type, path: PathLike, where: str) -> Any:
     if isinstance(value, kind) and not (kind is int and strange):
         return value
     found = f"is {value!r:.60}" if isinstance(record, dict) and key in record else "is missing"
-    raise DataError(f"{path}: {where}: {key!r} {found}: the owners' file has {kind.__name__} there, fetch it again")
+    raise DataError(f"{path}: {where}: {key!r} {found}: the owners' file has {kind.__name__} there, download it again")
 
 
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\ud800-\udfff]")
@@ -151,7 +161,9 @@ def relative(name: str, path: PathLike, where: str) -> str:
     """Return `name`, a path that stays inside its folder; anything else, such as `../x`, is refused."""
     pure = PurePosixPath(name)
     if not name or pure.is_absolute() or ".." in pure.parts or _UNSAFE.search(name) or len(name) > _LONGEST:
-        raise DataError(f"{path}: {where}: {name!r:.80} is no path inside the data folder: correct or remove that line")
+        raise DataError(
+            f"{path}: {where}: {name!r:.80} is not a path inside the data folder: correct or remove that line"
+        )
     return name
 
 

@@ -41,7 +41,7 @@ def given_labels(labels: Any, names: Sequence[str] | None = None) -> Labels:
         return Labels.from_cells(cells.row, cells.col, values, cells.shape, 0, names)
     if _is_frame(labels):
         return Labels(_without_nan(_numbers(labels, "labels")), [str(name) for name in labels.columns])
-    if (lists := _label_lists(labels)) is not None:
+    if (lists := lists_of_labels(labels)) is not None:
         return _listed(lists, names)
     return Labels(_without_nan(as_values(labels)), names)
 
@@ -81,7 +81,7 @@ def _without_nan(values: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isnan(values), UNKNOWN, values) if values.dtype.kind == "f" else values
 
 
-def _label_lists(labels: Any) -> list[list[Any]] | None:
+def lists_of_labels(labels: Any) -> list[list[Any]] | None:
     """Return one list of label names per item where that is what is given, None where it is a table of values."""
     if isinstance(labels, str | bytes) or (hasattr(labels, "dtype") and getattr(labels, "ndim", 1) != 1):
         return None

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from steelyard.data.files import DataError, check_regular
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jp2", ".avif")
-"""How the names of image files end, in the order in which a missing ending is tried."""
+"""Endings of image files, in the order in which a missing ending is completed."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _UNREADABLE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
@@ -32,8 +32,8 @@ _TURNED = {  # EXIF orientation: are the file's axes swapped, and which of them,
 }
 _AS_IT_LIES = (False, False, False)
 
-REMEDY = "mend or remove it, or give on_bad_image 'skip' (of train: data.on_bad_image, of predict: --skip-bad)"
-"""What can be done about a bad image."""
+REMEDY = "fix or remove it, or skip it with on_bad_image='skip' (train: --skip-missing, predict: --skip-bad)"
+"""Remedy named in errors about bad images."""
 
 Box: TypeAlias = tuple[float, float, float, float]
 Size: TypeAlias = int | tuple[int, int] | None
@@ -41,7 +41,16 @@ Size: TypeAlias = int | tuple[int, int] | None
 
 
 class BadImage(DataError):
-    """An image is missing or cannot be decoded: the message names its path and the reason."""
+    """An image is missing or cannot be decoded; the message names the file and the reason.
+
+    Examples:
+        >>> data = sy.data.ImageDataset(["lost.jpg"], sy.Labels([[1, 0]]), size=8)
+        >>> try:
+        ...     data[0]
+        ... except sy.data.BadImage as error:
+        ...     print(error)
+        lost.jpg ...
+    """
 
 
 def decode(
@@ -79,10 +88,10 @@ def decode(
     except OSError as error:
         if error.errno is not None and error.errno not in _UNREADABLE:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # an error of reading names no file
-        reason = "is no image that can be read: " + (error.strerror or str(error)).rstrip(".")
+        reason = "cannot be decoded: " + (error.strerror or str(error)).rstrip(".")
     except Exception as error:
         # Pillow's decoders meet damaged files with nearly every kind of exception; each of them means: a bad image.
-        reason = f"is no image that can be read: {str(error).rstrip('.') or type(error).__name__}"
+        reason = f"cannot be decoded: {str(error).rstrip('.') or type(error).__name__}"
     raise BadImage(f"{os.fspath(path)} {reason}")
 
 
@@ -108,7 +117,7 @@ def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -
     full = image.size
     reduced = None
     if size is not None and image.format in ("JPEG", "MPO"):  # others may not be asked for EXIF before they load
-        # How large the whole image must stay for the part that is wanted of it to be twice `size`, in the file's axes.
+        # Size at which the whole image must be decoded for its crop to be at least twice `size`, in the file's axes.
         swapped = _turned(image)[0]
         wide, tall = 2 * size[1], 2 * size[0]
         if box is not None:
@@ -138,7 +147,7 @@ def _pixels(image: Image.Image, size: tuple[int, int] | None, box: Box | None) -
 
 
 def _turned(image: Image.Image) -> tuple[bool, bool, bool]:
-    """How the pixels of the file lie; an EXIF block that cannot be read is taken as none."""
+    """Return the orientation of the pixels in the file; an unreadable EXIF block counts as none."""
     try:
         return _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1), _AS_IT_LIES)
     except Exception:
@@ -164,7 +173,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         white = 1.0 if image.mode == "F" else 65535.0
         values = np.asarray(image, np.float64)
         if not (values.min() >= 0 and values.max() <= white):
-            raise ValueError(f"pixels of mode {image.mode} go beyond 0..{white:g}; save it with 8 bits a channel")
+            raise ValueError(f"pixels of mode {image.mode} go beyond 0..{white:g}; save it with 8 bits per channel")
         return Image.fromarray(np.rint(values * (255 / white)).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         over = image.convert("RGBA")

@@ -1,4 +1,4 @@
-"""One door to what is to be predicted: from a path, with labels or without, to a stream of inputs."""
+"""Opens the items to predict, with labels or without, as a stream of inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from steelyard.data.located import ImageFolder, check_name, folder_near, image_f
 from steelyard.data.opening import layout_at, open_data
 from steelyard.data.parts import ALL, ENDINGS, file_in, part_named
 from steelyard.data.readers.npz import names_and_ids, read_array, read_arrays
-from steelyard.data.streams import Batch, FeatureInputs, Image, ImageInputs, Inputs, Kind, OnBad
+from steelyard.data.streams import FeatureInputs, Image, ImageInputs, InputBatch, Inputs, Kind, OnBad
 from steelyard.data.subset import Labelled, origin
 from steelyard.data.tables.columns import Columns, is_numeric, looks_like_files
 from steelyard.data.tables.guess import Guess, guess
@@ -31,7 +31,7 @@ from steelyard.data.tables.manifest import Manifest, encode
 from steelyard.data.tables.values import feature_column
 from steelyard.labels.ids import Ids
 
-__all__ = ["Batch", "Inputs", "inputs_of", "open_inputs"]
+__all__ = ["InputBatch", "Inputs", "inputs_of", "open_inputs"]
 
 _BLOCK = 4096  # rows of an array that are taken at a time
 _SPARSE_BLOCK = 256  # of a sparse one, which is written out: a row may have twenty thousand features
@@ -55,37 +55,51 @@ def open_inputs(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Inputs:
-    """Open the inputs at `path`, whatever it is, to predict from; labels may be there and are not used.
+    """Open the inputs at `path` to predict from; labels may be present and are not used.
 
-    A folder of images, also in folders within it: they are named by their paths in it, sorted. One image file. "-":
-    paths of images on the standard input, one a line. A manifest (CSV, TSV, Parquet) with a row for each item: images
-    by their files, or feature columns. An array: `.npy`, or `X`, `X_test`, … of an `.npz` file, rows of features or
-    uint8 images. Everything else that `open_data` opens. Manifests, folders, `.npy` files and the standard input are
-    read as a stream: millions of items need no more memory than a few batches.
+    `path` may be: a folder of images, subfolders included (items are named by their relative paths and sorted); one
+    image file; "-" (image paths on standard input, one per line); a manifest (CSV, TSV or Parquet) with one row per
+    item, that names image files or has feature columns; `.npy`, or the array `X`, `X_test`, … of an `.npz` file,
+    holding rows of features or uint8 images; or anything else that `open_data` opens. Manifests, folders, `.npy` files
+    and standard input are streamed: memory use does not grow with the number of items.
 
-    Arguments: `path`; `images`, the folder of the images that a manifest or the standard input names, out of which no
-    path may lead; `size`, the side of a square, or (height, width), to which images are squeezed; `on_bad_image`,
-    "error" or "skip", see `Batch.bad`, also of a row that holds something else than finite numbers; `kind`, what is
-    wanted, "image" or "features"; `split`, the part to take, by default all rows of a manifest, of an `.npz` file `X`,
-    else the test or the validation part, and of a published data set its training part.
-    Of a manifest: `id` and `path_column`, the columns that name the items and their files; `features`, the columns of
-    numbers in the order of training; `labels`, columns that are no features; `text`, a column of texts, `categories`,
-    and `encoder`, what makes features of them; `delimiter`, `encoding`.
+    Args:
+        path: the file or folder, or "-".
+        images: folder of the images that a manifest or standard input names; paths that lead out of it are refused.
+        size: side of a square, or (height, width), to which images are resized.
+        on_bad_image: "error" or "skip"; applies to images that cannot be decoded and to rows with non-finite numbers.
+            See `InputBatch.bad`.
+        kind: the required kind, "image" or "features"; None accepts either.
+        split: the split to read. By default all rows of a manifest, `X` of an `.npz` file or else its test or
+            validation split, and the training split of a published data set.
+        id, path_column: columns of a manifest that name the items and their image files.
+        features: feature columns of a manifest, in the order used in training.
+        labels: columns of a manifest that are not features.
+        text, categories: column of texts and columns of categories of a manifest.
+        encoder: encoder that turns text and categories into features, as the run trained it.
+        delimiter, encoding: of a CSV file.
+    Examples:
+        >>> np.savez("rows.npz", X=np.arange(6.0).reshape(3, 2))
+        >>> inputs = sy.data.open_inputs("rows.npz")
+        >>> inputs.note
+        'rows.npz is read as the array X.'
+        >>> next(inputs.batches()).inputs.tolist()
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
     """
     check_choice(on_bad_image, ("error", "skip"), "on_bad_image")
     check_choice(kind, ("image", "features", None), "kind")
-    side, place = as_size(size), Path(path)
+    side, location = as_size(size), Path(path)
     columns = {"id": id, "path_column": path_column, "features": features, "delimiter": delimiter, "encoding": encoding}
     if str(path) == "-":
         inputs: Inputs = _standard_input(images, side, on_bad_image)
-    elif not place.exists():
+    elif not location.exists():
         raise DataError(f"{path} does not exist: give a file or a folder")
-    elif place.is_dir() and layout_at(place, None):
-        inputs = _labelled(place, side, on_bad_image, split=split)
-    elif place.is_dir() and kind != "features" and next(image_files(place), None) is not None:
-        inputs = _folder(place, side, on_bad_image)
+    elif location.is_dir() and layout_at(location, None):
+        inputs = _labelled(location, side, on_bad_image, split=split)
+    elif location.is_dir() and kind != "features" and next(image_files(location), None) is not None:
+        inputs = _folder(location, side, on_bad_image)
     else:
-        file = file_in(place, None, split)[0] if place.is_dir() else place
+        file = file_in(location, None, split)[0] if location.is_dir() else location
         ending = file.suffix.lower()
         if ending in EXTENSIONS:
             inputs = ImageInputs(lambda: [Image(file.name, str(file))], 1, side, on_bad_image, f"{path} is one image.")
@@ -103,7 +117,7 @@ def open_inputs(
             raise DataError(f"{path} ends neither as images do nor as data files do ({known}): rename it")
     if kind not in (None, inputs.kind):
         have, want = (("images", "features")[one != "image"] for one in (inputs.kind, kind))
-        raise DataError(f"{path} holds {have}, but {want} are wanted: give another path")
+        raise DataError(f"{path} holds {have}, but {want} are required: give another path")
     return inputs
 
 
@@ -127,8 +141,8 @@ def inputs_of(data: Labelled, size: Size = None, on_bad_image: OnBad = "error", 
     return _array(whole.inputs, index, ids, as_size(size), on_bad_image, note)
 
 
-def _labelled(place: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
-    opened = open_data(place, size=size, on_bad_image="skip", **how)
+def _labelled(location: Path, size: tuple[int, int] | None, on_bad_image: OnBad, **how: Any) -> Inputs:
+    opened = open_data(location, size=size, on_bad_image="skip", **how)
     return inputs_of(opened.data, size, on_bad_image, opened.note)
 
 
@@ -142,32 +156,32 @@ def _table(
     size: tuple[int, int] | None,
     on_bad_image: OnBad,
 ) -> Inputs:
-    """The inputs of a manifest: read as a stream where it has a row for each item and every row is wanted."""
-    said = Guess.of({**named, "images": images})
+    """Return the inputs of a manifest, as a stream if it has one row per item and every row is needed."""
+    given = Guess.of({**named, "images": images})
     source = Manifest(file, named["delimiter"], named["encoding"] or "utf-8")
-    _check_columns(source, id=[said.id], path_column=[said.path], features=said.features or ())
+    _check_columns(source, id=[given.id], path_column=[given.path], features=given.features or ())
     try:
-        found = guess(source, said)
+        guessed = guess(source, given)
     except DataError:
-        found = Guess()  # it has no labels
-    if split is not None or found.form == "long":
+        guessed = Guess()  # it has no labels
+    if split is not None or guessed.form == "long":
         return _labelled(file, size, on_bad_image, images=images, split=split or ALL, **named)
-    parts = (*labels, *found.label_columns, found.value, found.split)
+    parts = (*labels, *guessed.label_columns, guessed.value, guessed.split)
     columns = Columns(source, [name for name in parts if name is not None])
-    path = columns.take(said.path or columns.path_column())
-    id = columns.take(found.id if found.form else said.id or columns.id_column(path))
+    path = columns.take(given.path or columns.path_column())
+    id = columns.take(guessed.id if guessed.form else given.id or columns.id_column(path))
     free = [name for name in columns.kinds if name not in columns.taken]
     kinds = ("number", "label")
     flat = {name for name in free if columns.kinds[name] in kinds and is_numeric(columns.cells[name])}
-    numbers = said.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
-    sure = said.images or said.path or (path is not None and looks_like_files(columns.cells[path]))
-    if kind == "image" or (kind is None and said.features is None and (sure or not numbers)):
+    numbers = given.features or tuple(name for name in free if name in flat or columns.kinds[name] == "vector")
+    sure = given.images or given.path or (path is not None and looks_like_files(columns.cells[path]))
+    if kind == "image" or (kind is None and given.features is None and (sure or not numbers)):
         item = path or id
         if item is None or pa.types.is_nested(columns.cells[item].type):
-            raise source.error("no column that names image files is found: give it by path_column")
-        return _image_rows(source, id or item, item, said.images, size, on_bad_image)
+            raise source.error("no column that names image files is found: name it with path_column=")
+        return _image_rows(source, id or item, item, given.images, size, on_bad_image)
     if not numbers:
-        raise source.error("no column of numbers is found: name those of the features by features")
+        raise source.error("no column of numbers is found: name the feature columns with features=")
     return _feature_rows(source, id or path, numbers, on_bad_image)
 
 
@@ -178,7 +192,7 @@ def _image_rows(
     home = images or folder_near(source.path, cells)
     if home is None and on_bad_image == "error":
         shown = f"no image of column {path!r} ({listed(cells, 3)})"
-        raise source.error(f"{shown} is found beside it or in a folder there: give images")
+        raise source.error(f"{shown} is found beside it or in a folder there: give its folder with images=")
     home = home or source.path.parent
     n_items = source.count()
     note = f"{source.path}: the images are the files of column {path!r} in {home}, named by column {id!r}."
@@ -189,12 +203,12 @@ def _image_rows(
         for block in source.stream(dict.fromkeys((id, path))):
             names, files = (pc.utf8_trim_whitespace(block[column]).to_pylist() for column in (id, path))
             for name, file in zip(names, files, strict=True):
-                place = folder.path(file) if file else None
-                if place is None:
-                    what = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
-                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {what}")
+                location = folder.path(file) if file else None
+                if location is None:
+                    problem = f"{file!r:.80} leads out of the image folder {home}" if file else "names no image"
+                    yield Image(name or source.row(row), "", reason=f"{source.path}: {source.row(row)} {problem}")
                 else:
-                    yield Image(name or file, place)
+                    yield Image(name or file, location)
                 row += 1
 
     return ImageInputs(rows, n_items, size, on_bad_image, note)
@@ -280,12 +294,12 @@ def _folder(folder: Path, size: tuple[int, int] | None, on_bad_image: OnBad) -> 
 
 
 def _standard_input(images: PathLike | None, size: tuple[int, int] | None, on_bad_image: OnBad) -> Inputs:
-    place = None if images is None else ImageFolder(Path(images), Path("-"))
+    location = None if images is None else ImageFolder(Path(images), Path("-"))
 
     def named() -> Iterator[Image]:
         for line in sys.stdin.buffer:
             if name := check_name(os.fsdecode(line).strip("\r\n"), "the standard input"):
-                file = name if place is None else place.path(name)
+                file = name if location is None else location.path(name)
                 if file is None:
                     yield Image(name, "", reason=f"{name!r:.80} leads out of the image folder {images}")
                 else:
@@ -306,9 +320,9 @@ def _array_file(file: Path, split: str | None, size: tuple[int, int] | None, on_
     if split is not None or "X" not in arrays:
         part = part_named(split, parts) if split else part_named("test", parts) or part_named("val", parts)
         if part is None and (split is not None or len(parts) != 1):
-            wanted, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
-            remedy = "save features as X, or choose a part by split"
-            raise DataError(f"{file} has no array {wanted}: it has {there}; {remedy}")
+            missing, there = "X" if split is None else f"X_{split}", ", ".join(arrays) or "no arrays"
+            remedy = "save features as X, or choose a split with split="
+            raise DataError(f"{file} has no array {missing}: it has {there}; {remedy}")
         ending = f"_{part or parts[0]}"
     note = f"{file} is read as the array X{ending}"
     if others := [name for name in parts if name != ending[1:]]:
@@ -328,13 +342,13 @@ def _array(
 ) -> Inputs:
     """The rows of an array, or those at `index`: uint8 of more than two dimensions are images, the rest features."""
     if array.ndim < 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row an item, (N, …)")
+        raise DataError(f"{file} has shape {array.shape} of {array.dtype}: give numbers, one row per item, (N, …)")
     names = Ids.numbered(array.shape[0]) if ids is None else ids
     if index is None and len(names) != array.shape[0]:
-        raise DataError(f"{file} has {array.shape[0]} rows, but there are {len(names)} ids: mend it")
+        raise DataError(f"{file} has {array.shape[0]} rows, but {len(names)} ids: save one id per row")
     kind: Kind = "image" if array.dtype == np.uint8 and array.ndim > 2 else "features"
     if kind == "image" and size not in (None, array.shape[-2:]):
-        raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: make them of that size")
+        raise DataError(f"{file} holds images of {array.shape[-2:]} pixels, but size is {size}: resize them")
 
     def blocks() -> Iterator[tuple[NDArray[Any], list[str]]]:
         block = _SPARSE_BLOCK if issparse(array) else _BLOCK

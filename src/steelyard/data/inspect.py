@@ -38,7 +38,7 @@ class Duplicates(NamedTuple):
     """Groups of items whose inputs are identical."""
 
     looked_at: str
-    """What was compared."""
+    """The items compared."""
     n_groups: int
     n_items: int
     """Items in these groups, the first of each included."""
@@ -102,7 +102,7 @@ def _equal_keys(keys: Sequence[Any]) -> Groups:
 
 
 def _repeated(hashes: Iterable[int], n: int) -> NDArray[np.int64]:
-    """The positions of hashes that are there more than once; only these items are then compared."""
+    """Return the positions of hashes that occur more than once; only these items are compared."""
     _, which, times = np.unique(np.fromiter(hashes, np.int64, n), return_inverse=True, return_counts=True)
     return np.flatnonzero(times[which] > 1)
 
@@ -168,7 +168,7 @@ class Twins(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Whether the columns agree wherever both are known."""
+        """True if the columns agree wherever both are known."""
         return self.agreement == 1
 
 
@@ -183,11 +183,11 @@ class Together(NamedTuple):
     """p(first | second), among items for which first is known."""
     second_given_first: float
     lift: float
-    """How many times more often than if they were independent; the geometric mean of both directions' estimates."""
+    """Ratio of the joint frequency to that of independent labels: the geometric mean of both directions' estimates."""
 
 
 class Pairs(NamedTuple):
-    """What was found among pairs of labels."""
+    """Noteworthy pairs of labels."""
 
     twins: tuple[Twins, ...]
     """Most items first; at most 50."""

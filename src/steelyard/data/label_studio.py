@@ -1,4 +1,4 @@
-"""Label Studio: questions out as tasks to import, annotations of its JSON export back in as answers.
+"""Write questions as Label Studio tasks, and read its JSON export back as answers.
 
 A task asks one question, whether an item has a label. The labelling interface that goes with it is `INTERFACE`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from steelyard.data.review import Answer, Question
 
 CHOICES = {"present": "y", "absent": "n", "cannot tell": "?"}
-"""The choices of a task, and the answers that they are."""
+"""The choices of a task, with the answer that each stands for."""
 INTERFACE = """<View>
   <Header value="$ask"/>
   <Text name="why" value="$why"/>
@@ -29,33 +29,44 @@ INTERFACE = """<View>
 _MODEL = "steelyard"
 
 
-def tasks_of(questions: Sequence[Question], prefix: str = "") -> list[dict[str, Any]]:
-    """Return the tasks of a queue, in its order, as Label Studio's JSON import takes them.
+def tasks_of(questions: Sequence[Question], prefix: str = "", images: str | None = None) -> list[dict[str, Any]]:
+    """Return the tasks of a queue, in its order, in the format of Label Studio's JSON import.
 
-    What the model believes is a prediction, so that it is shown beside the question.
+    The model's decision is added as a prediction, so that Label Studio shows it beside the question.
 
     Args:
-        questions: of the queue.
-        prefix: goes before each image's path, such as "/data/local-files/?d=" or the address of a web server.
+        questions: the questions of a queue.
+        prefix: text before each image's path, such as "/data/local-files/?d=" or the address of a web server.
+        images: folder to which image paths are made relative; by default they stay as they are.
     """
     tasks = []
-    for rank, asked in enumerate(questions, 1):
+    for rank, question in enumerate(questions, 1):
         data = {
-            "id": asked.id,
-            "label": asked.label,
-            "ask": f"Is {asked.label!r} present?",
-            "why": asked.why,
-            "image": prefix + asked.path if asked.path else "",
+            "id": question.id,
+            "label": question.label,
+            "ask": f"Is {question.label!r} present?",
+            "why": question.why,
+            "image": prefix + _inside(question.path, images) if question.path else "",
             "rank": rank,
-            "given": {1: "present", 0: "absent", None: "unknown"}[asked.given],
+            "given": {1: "present", 0: "absent", None: "unknown"}[question.given],
         }
         task: dict[str, Any] = {"data": data}
-        if asked.probability is not None:
-            believed = "present" if asked.probability >= 0.5 else "absent"
+        if question.probability is not None:
+            believed = "present" if question.probability >= 0.5 else "absent"
             result = {"from_name": "answer", "to_name": "image", "type": "choices", "value": {"choices": [believed]}}
-            task["predictions"] = [{"model_version": _MODEL, "score": asked.probability, "result": [result]}]
+            task["predictions"] = [{"model_version": _MODEL, "score": question.probability, "result": [result]}]
         tasks.append(task)
     return tasks
+
+
+def _inside(path: str, folder: str | None) -> str:
+    """Return a path relative to a folder that it must be in."""
+    if folder is None:
+        return path
+    try:
+        return Path(path).resolve().relative_to(Path(folder).resolve()).as_posix()
+    except ValueError:
+        raise ValueError(f"{path} is not in the folder {folder}: let --images name the folder of the images") from None
 
 
 def read_annotations(path: str | Path) -> list[Answer]:
@@ -71,8 +82,8 @@ def read_annotations(path: str | Path) -> list[Answer]:
         raise ValueError(f"{path} is not JSON: give a JSON export of Label Studio") from None
     if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
         raise ValueError(f"{path} is not a list of tasks: export from Label Studio as JSON, not as JSON-MIN or CSV")
-    found = [answer for at, task in enumerate(document) for answer in _answers(task, f"{path} task {at}")]
-    return sorted(found, key=lambda answer: answer.when)
+    answers = [answer for k, task in enumerate(document) for answer in _answers(task, f"{path} task {k}")]
+    return sorted(answers, key=lambda answer: answer.when)
 
 
 def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
@@ -84,7 +95,8 @@ def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
     for annotation in annotations:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
-        chosen = [choice for result in annotation.get("result") or [] for choice in _choices(result)]
+        results = annotation.get("result")
+        chosen = [c for result in (results if isinstance(results, list) else ()) for c in _choices(result)]
         if not chosen:
             continue
         if len(chosen) > 1 or chosen[0] not in CHOICES:
@@ -94,7 +106,7 @@ def _answers(task: dict[str, Any], where: str) -> Iterator[Answer]:
 
 
 def _choices(result: Any) -> list[Any]:
-    """Return what was chosen in one result of an annotation, nothing where it is of another control."""
+    """Return the choices of one result of an annotation; none if it belongs to another control."""
     if not isinstance(result, dict) or result.get("type") != "choices" or result.get("from_name") != "answer":
         return []
     value = result.get("value")
@@ -103,7 +115,7 @@ def _choices(result: Any) -> list[Any]:
 
 
 def _who(user: Any) -> str:
-    """Return the name of who annotated: Label Studio writes a number, or an object with an e-mail address."""
+    """Return the annotator: Label Studio writes a number, or an object with an e-mail address."""
     if isinstance(user, dict):
         return str(user.get("email") or user.get("id") or "")
     return "" if user is None else str(user)

@@ -38,11 +38,11 @@ class Layout(NamedTuple):
     """Patterns of files or folders in the root, for a {split} of a {year}; one that is there shows the layout."""
     years: tuple[int, ...] = (0,)
     takes: str = "images"
-    """What its reader takes beside root and split: "images", `Decoding`; "answers", names of labels; or nothing."""
+    """Further arguments of its reader: "images" for `Decoding`, "answers" for names of labels, or none."""
 
 
 class Spot(NamedTuple):
-    """Where a layout was found."""
+    """A place in which a layout was recognised."""
 
     root: Path
     year: int
@@ -59,9 +59,9 @@ def spots(place: Path, layout: Layout) -> Iterator[Spot]:
                 parts = PurePosixPath(pattern).parts
                 inside = [k for k in range(len(parts) + 1) if here.parts[len(here.parts) - k :] == parts[:k]]
                 roots = [here.parents[k - 1] if k else place for k in inside]
-                found = next((root for root in roots if next(root.glob(pattern), None) is not None), None)
-                if found is not None:
-                    yield Spot(found, year, split)
+                matched = next((root for root in roots if next(root.glob(pattern), None) is not None), None)
+                if matched is not None:
+                    yield Spot(matched, year, split)
                     break
 
 

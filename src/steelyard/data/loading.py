@@ -1,4 +1,4 @@
-"""Items in batches, read here or by processes of their own, and what is said when one of these dies."""
+"""Items in batches, read here or by worker processes, with an error when a worker dies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _begin(parent: int, worker: int) -> None:
 def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
     """Yield what a loader gives, or raise what it gives as an exception; the death of a process is one sentence.
 
-    What its data raises must come as a value: an EOFError, for one, is how a dead process is met.
+    Errors of its data must be returned as values, because an EOFError, for one, signals a dead process.
     """
     iterator = _begun(batches)
     while True:
@@ -71,7 +71,7 @@ def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
 
 
 def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
-    """Start the processes of a loader; should one die before all are there, that is all that is said."""
+    """Start the processes of a loader; if one dies before all are running, raise only that."""
     try:
         return iter(batches)
     except RuntimeError as error:

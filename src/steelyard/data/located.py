@@ -1,4 +1,4 @@
-"""Which file in a folder of images a cell of a manifest names."""
+"""Image files named by the cells of a manifest."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from steelyard.data.images import EXTENSIONS
 class ImageFolder:
     """A folder of images, in which files are looked up by names whose endings may be left out.
 
-    folder: the folder; no file outside of it is given out.
+    folder: the folder; files outside it are never returned.
     manifest: the file whose images they are, for the message.
     """
 
     def __init__(self, folder: Path, manifest: Path) -> None:
         if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder: give the folder of the images of {manifest} by images=")
+            raise DataError(f"{folder} is not a folder: give the folder of the images of {manifest} with images=")
         self.folder = folder
         self._root = os.path.normpath(folder.absolute())
         self._inner = self._root.rstrip(os.sep) + os.sep
         self._usual = ""  # the ending of the last image that was named without one: most have the same
 
     def find(self, name: str) -> tuple[str, bool] | None:
-        """Return the path that `name` stands for, and whether there is such a file; None if it leads out."""
+        """Return the path named by `name` and whether the file exists; None if it leads out of the folder."""
         file = self._inside(name)
         if file is None:
             return None
@@ -39,7 +39,7 @@ class ImageFolder:
         return file + self._usual, self._usual != ""
 
     def path(self, name: str) -> str | None:
-        """Return the path that `name` stands for, looked for only if it has no ending; None if it leads out."""
+        """Return the path named by `name`, searched for only if it has no ending; None if it leads outside."""
         if name.lower().endswith(EXTENSIONS):
             return self._inside(name)
         found = self.find(name)
@@ -95,7 +95,7 @@ def _images_in(folder: str, inside: str, above: tuple[tuple[int, int], ...]) -> 
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder, or a link to one; a link to itself is neither, and is named when it is opened."""
+    """Return whether an entry is a folder or a link to one; a link to itself is neither, and fails when opened."""
     try:
         return entry.is_dir()
     except OSError:

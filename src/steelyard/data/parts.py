@@ -1,4 +1,4 @@
-"""The parts of a data set: what people call them, and which files hold them."""
+"""Splits of a data set: their names, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SAME = (
 WORDS = frozenset(word for words in _SAME for word in words) | {
     *("trainval", "eval", "evaluation", "holdout", "extra", "unlabeled", "unlabelled", "unused")
 }
-"""What parts are called."""
+"""Names of splits."""
 
 ALL = "all"
-"""The split that is every part together."""
+"""The split that stands for all splits together."""
 
 ENDINGS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".parquet", ".pq"), "table"),
@@ -31,10 +31,10 @@ ENDINGS = {
 
 
 def part_named(split: str, there: Sequence[str]) -> str | None:
-    """Return the one of the parts `there` that `split` means, None if there is none.
+    """Return the one of the splits `there` that `split` names, None if there is none.
 
-    It is the one of that very name, or of that name in upper or lower case, or of a name that means the same: train
-    and training; val, valid, validation and dev; test and testing.
+    An exact match comes first, then one that ignores case, then a synonym: train and training; val, valid, validation
+    and dev; test and testing.
     """
     if split in there:
         return split
@@ -77,7 +77,7 @@ def file_in(
     """Return the data file of a folder, and the part that its name says it holds where it is chosen by that.
 
     format: what kind of file, as `open_data` names it; None takes any.
-    split: the part that is wanted; a file of another part is not taken for it, but one that may hold several parts is.
+    split: the split to read; a file named after another split does not match, one that may hold several splits does.
     layouts: the layouts that the folder is none of, for the message.
     """
     kind = "npz" if format == "labels" else format
@@ -98,10 +98,10 @@ def file_in(
     what = f"data file{'' if split is None else f' of the split {split!r}'} ({', '.join(endings)})"
     if not files:
         known = f", and it is none of the layouts {', '.join(layouts)}" if layouts and not format else ""
-        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or say what it is by format")
+        raise DataError(f"{folder} holds no {what}{known}: give the file itself, or give its format with format=")
     if len(files) > 1:
         shown = ", ".join(file.name for file in files[:4]) + (", …" if len(files) > 4 else "")
-        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or a split")
+        raise DataError(f"{folder} holds {len(files)} data files ({shown}): give one of them, or choose with split=")
     return files[0], part
 
 
@@ -110,5 +110,7 @@ def format_of(file: Path) -> str:
     kind = ENDINGS.get(file.suffix.lower())
     if kind is None:
         known = ", ".join(ENDINGS)
-        raise DataError(f"{file} does not end as a data file does ({known}): rename it, or say what it is by format")
+        raise DataError(
+            f"{file} does not end as a data file does ({known}): rename it, or give its format with format="
+        )
     return kind

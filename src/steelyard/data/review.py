@@ -1,4 +1,4 @@
-"""Questions about labels, best first, for people to answer; and the file of their answers."""
+"""Read the queue of questions about labels, and the file of people's answers."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ QUEUE_COLUMNS = ("rank", "id", "label", "question", "given", "probability", "sco
 ANSWER_COLUMNS = ("id", "label", "answer", "who", "when")
 """The columns of a file of answers: one row per answer, in the order in which they were given."""
 Reply: TypeAlias = Literal["y", "n", "?", "undo"]
-"""Whether the label is present: yes, no, cannot be told; or the last answer taken back."""
+"""The label is present (y), absent (n) or cannot be told (?); "undo" takes the last answer back."""
 VALUES = {"y": 1, "n": 0, "?": -1}
-"""What each answer makes of a label."""
+"""Label value for each answer."""
 MOST_QUESTIONS = 1_000_000
 _GIVEN = {"1": 1, "0": 0, "": None}
 
 
 class Question(NamedTuple):
-    """Whether an item has a label."""
+    """Asks whether an item has a label."""
 
     id: str
     label: str
     question: str
-    """"wrong?" where the label given may be, "present?" where none is given."""
+    """"wrong?" if the given label may be wrong, "present?" if none is given."""
     given: int | None
     """1 present, 0 absent, None unknown."""
     probability: float | None
     why: str
     path: str
-    """The image of the item, "" where there is none."""
+    """Image file of the item; "" if there is none."""
 
 
 class Answer(NamedTuple):
-    """What somebody said about a label of an item."""
+    """A person's answer about one label of an item."""
 
     id: str
     label: str
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
 
 def read_queue(path: str | Path) -> list[Question]:
     """Return the questions of a queue file, which `steelyard audit` and `steelyard next` write, in its order."""
-    found, seen = [], set()
+    questions, seen = [], set()
     for line, row in _rows(path, QUEUE_COLUMNS, "a queue of steelyard audit or steelyard next"):
         if row["given"].removesuffix(".0") not in _GIVEN:
             raise ValueError(f"{path} line {line}: given is {row['given']!r:.40}: write 1, 0 or nothing")
@@ -60,22 +60,22 @@ def read_queue(path: str | Path) -> list[Question]:
         seen.add(key)
         given = _GIVEN[row["given"].removesuffix(".0")]
         chance = _number(row["probability"], path, line)
-        found.append(Question(*key, row["question"], given, chance, row["why"], row["path"]))
-        if len(found) > MOST_QUESTIONS:
+        questions.append(Question(*key, row["question"], given, chance, row["why"], row["path"]))
+        if len(questions) > MOST_QUESTIONS:
             raise ValueError(f"{path} holds more than {MOST_QUESTIONS:,} questions: ask for fewer")
-    if not found:
+    if not questions:
         raise ValueError(f"{path} holds no question: give a queue of steelyard audit or steelyard next")
-    return found
+    return questions
 
 
 def read_answers(path: str | Path) -> list[Answer]:
     """Return the answers of a CSV file in their order."""
-    found = []
+    answers = []
     for line, row in _rows(path, ANSWER_COLUMNS, "a file of answers"):
         if row["answer"] not in get_args(Reply):
             raise ValueError(f"{path} line {line}: the answer is {row['answer']!r:.40}: write y, n, ? or undo")
-        found.append(Answer(unguarded(row["id"]), unguarded(row["label"]), row["answer"], row["who"], row["when"]))
-    return found
+        answers.append(Answer(unguarded(row["id"]), unguarded(row["label"]), row["answer"], row["who"], row["when"]))
+    return answers
 
 
 def settled(answers: Sequence[Answer]) -> dict[tuple[str, str], Answer]:
@@ -90,7 +90,7 @@ def settled(answers: Sequence[Answer]) -> dict[tuple[str, str], Answer]:
     return {key: earlier[-1] for key, earlier in given.items() if earlier}
 
 
-def _rows(path: str | Path, columns: Sequence[str], what: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(path: str | Path, columns: Sequence[str], expected: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the number of the line and the row, by column, of a CSV file that must have these columns."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -98,18 +98,18 @@ def _rows(path: str | Path, columns: Sequence[str], what: str) -> Iterator[tuple
             head: list[str] = next(reader, [])
             if not set(columns) <= set(head):
                 missing = next(name for name in columns if name not in head)
-                raise ValueError(f"{path} has no column {missing!r}: give {what} ({','.join(columns)})")
+                raise ValueError(f"{path} has no column {missing!r}: give {expected} ({','.join(columns)})")
             for cells in reader:
                 line = reader.line_num
                 if len(cells) != len(head):
                     raise ValueError(f"{path} line {line} has {len(cells)} cells, not {len(head)}: mend or remove it")
                 yield line, dict(zip(head, cells, strict=True))
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}): give {what}") from None
+        raise ValueError(f"{path} cannot be read ({error.strerror}): give {expected}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8: give {what}") from None
+        raise ValueError(f"{path} is not UTF-8: give {expected}") from None
     except csv.Error as error:
-        raise ValueError(f"{path} is not CSV ({error}): give {what}") from None
+        raise ValueError(f"{path} is not CSV ({error}): give {expected}") from None
 
 
 def _number(text: str, path: str | Path, line: int) -> float | None:

@@ -90,7 +90,7 @@ class SparseRows:
     def _of_columns(self, values: Any) -> Tensor:
         return torch.from_numpy(np.asarray(values, np.float64).ravel()).to(self.device)
 
-    # What transforms of features that are at least 0 do.
+    # Transforms of features that are at least 0.
 
     def clamp_min(self, least: float) -> SparseRows:
         """Return values of at least 0; no other bound leaves cells 0 that are."""

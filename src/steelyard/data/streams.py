@@ -1,4 +1,4 @@
-"""Items without labels as a stream of batches: images decoded on the way, and rows of numbers."""
+"""Streams of batches without labels: images, decoded on the way, and rows of numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["image", "features"]
 OnBad: TypeAlias = Literal["error", "skip"]
 
 
-class Batch(NamedTuple):
+class InputBatch(NamedTuple):
     """Some items; the bad ones are in neither `inputs` nor `ids`, so that a batch may have no inputs at all."""
 
     inputs: Tensor
@@ -40,19 +40,28 @@ class Image(NamedTuple):
 
     id: str
     path: str
-    """Its file; "" where there is none."""
+    """Image file; "" if there is none."""
     box: Box | None = None
-    """The part of it that is meant."""
+    """Crop of the image; None for all of it."""
     reason: str = ""
-    """Why it is bad, where that is known before it is opened."""
+    """Reason why it is bad, if known before it is opened."""
 
 
 class Inputs(ABC):
-    """A stream of items to predict from.
+    """A stream of items to predict from; `open_inputs` returns one.
 
-    kind: "image" or "features".
-    n_items: how many items there are; None where that is seen only at the end.
-    note: what was guessed and how to set it, for people to read.
+    Attributes:
+        kind: "image" or "features".
+        n_items: number of items; None if it is known only at the end of the stream.
+        note: what was guessed about the data and which setting overrides each guess.
+
+    Examples:
+        >>> np.save("rows.npy", np.eye(3))
+        >>> inputs = sy.data.open_inputs("rows.npy")
+        >>> inputs.kind, inputs.n_items
+        ('features', 3)
+        >>> [batch.ids for batch in inputs.batches(batch_size=2)]
+        [['0', '1'], ['2']]
     """
 
     kind: Kind
@@ -60,7 +69,7 @@ class Inputs(ABC):
     note: str
 
     @abstractmethod
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the items in their order, at most `batch_size` at a time; `workers` processes decode images."""
 
 
@@ -70,7 +79,7 @@ class ImageInputs(Inputs):
 
     Arguments: `images`, called for each pass through them; `n_items`; `size`, (height, width) to which every image is
     squeezed, None if all have one size already; `on_bad_image`, "error" raises `BadImage` at the first image that is
-    missing or cannot be decoded, "skip" lists it in `Batch.bad`; `note`.
+    missing or cannot be decoded, "skip" lists it in `InputBatch.bad`; `note`.
     """
 
     kind: Kind = "image"
@@ -86,7 +95,7 @@ class ImageInputs(Inputs):
         self.n_items, self.note = n_items, note
         self.images, self.size, self.on_bad_image = images, size, on_bad_image
 
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the images in their order; `workers` processes decode them, 0 decodes here."""
         check_batches(batch_size, workers)
         # The names travel to the workers a batch at a time: a stream of any length needs the memory of a few batches.
@@ -109,7 +118,7 @@ class FeatureInputs(Inputs):
     """Rows of numbers, or of pixels, that are arrays already.
 
     Arguments: `blocks`, called for each pass, gives (inputs (n, …), their n ids) of any n; `n_items`; `on_bad`, what
-    to do about a row that holds something else than finite numbers, "error" or "skip"; `kind`; `note`.
+    to do about a row that holds values that are not finite numbers, "error" or "skip"; `kind`; `note`.
     """
 
     def __init__(
@@ -123,28 +132,28 @@ class FeatureInputs(Inputs):
         self.kind, self.n_items, self.note = kind, n_items, note
         self._blocks, self._on_bad = blocks, on_bad
 
-    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[Batch]:
+    def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
         """Return the rows in their order; there is nothing for `workers` to do."""
         check_batches(batch_size, workers)
         for rows, ids in _regrouped(self._blocks(), batch_size):
             if self.kind == "image":
-                yield Batch(as_tensor(rows if rows.ndim == 4 else rows[:, None]), list(ids), [])
+                yield InputBatch(as_tensor(rows if rows.ndim == 4 else rows[:, None]), list(ids), [])
                 continue
             with np.errstate(over="ignore"):  # too large for float32 is not finite, and bad
                 numbers = np.ascontiguousarray(rows, np.float32)
             is_bad = np.asarray(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
             bad = [
-                (name, f"the item {name!r} holds something else than finite numbers") for name in compress(ids, is_bad)
+                (name, f"the item {name!r} holds values that are not finite numbers") for name in compress(ids, is_bad)
             ]
             if bad and self._on_bad == "error":
-                raise DataError(f"{bad[0][1]}: mend or remove it, or give on_bad_image 'skip'")
+                raise DataError(f"{bad[0][1]}: fix or remove it, or give on_bad_image='skip'")
             if bad:
                 numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
-            yield Batch(as_tensor(numbers), list(ids), bad)
+            yield InputBatch(as_tensor(numbers), list(ids), bad)
 
 
 def check_batches(batch_size: int, workers: int) -> None:
-    """Refuse numbers that are none."""
+    """Check the number of items per batch and of workers."""
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: give at least 1")
     if workers < 0:
@@ -152,13 +161,13 @@ def check_batches(batch_size: int, workers: int) -> None:
 
 
 @final
-class _Decoder(Dataset["Batch | DataError"]):
-    """Decodes what a loader asks for by `Image`; what goes wrong is told, not raised, for it may be elsewhere."""
+class _Decoder(Dataset["InputBatch | DataError"]):
+    """Decodes images for a loader; errors are returned, not raised, because it may run in another process."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
 
-    def __getitems__(self, images: Sequence[Image]) -> Batch | DataError:
+    def __getitems__(self, images: Sequence[Image]) -> InputBatch | DataError:
         """Return a batch, or the error that says why there is none."""
         pixels: list[NDArray[np.uint8]] = []
         ids: list[str] = []
@@ -177,12 +186,12 @@ class _Decoder(Dataset["Batch | DataError"]):
                 why = error.strerror or error
                 return DataError(f"{image.path} cannot be read ({why}): see to its disk and try again")
         if not pixels:
-            return Batch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
+            return InputBatch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
             return DataError(f"{sizes}: images of several sizes make no batch, give size")
-        return Batch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
+        return InputBatch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 
 def _as_it_is(batch: Any) -> Any:

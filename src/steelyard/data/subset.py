@@ -23,11 +23,11 @@ AnySample: TypeAlias = tuple[Any, Tensor, int]
 
 @runtime_checkable
 class Labelled(Protocol):
-    """What every data set here has: `labels`, a length, and items (input, target (L,), index)."""
+    """Interface of every data set: `labels`, a length, and items (input, target (L,), index)."""
 
     @property
     def labels(self) -> Labels:
-        """Who has which label."""
+        """The labels of all items."""
 
     def __len__(self) -> int: ...
 
@@ -36,13 +36,20 @@ class Labelled(Protocol):
 
 @final
 class Subset(Dataset[AnySample]):
-    """The items of `data` at `index`, in that order, numbered from 0; a subset of a subset holds the data itself.
+    """Items of `data` selected by `index`, in that order, renumbered from 0.
 
-    Its labels keep their names and their order; `.data` and `.index` say where an item comes from: item i of the
-    subset is item `index[i]` of `data`.
+    A subset of a subset refers to the original data: item i of a subset is item `.index[i]` of `.data`. Labels keep
+    their names and order.
 
-    data: a data set with `labels`, such as `ArrayDataset` or `ImageDataset`.
-    index: (n,) distinct positions in `data`.
+    Args:
+        data: a data set with `labels`, such as `ArrayDataset` or `ImageDataset`.
+        index: (n,) distinct positions in `data`.
+
+    Examples:
+        >>> data = sy.data.ArrayDataset(np.eye(3), sy.Labels([[1, 0], [0, 1], [1, 1]]))
+        >>> subset = sy.data.Subset(data, [2, 0])
+        >>> len(subset), subset[0][0].tolist(), list(subset.labels.ids)
+        (2, [0.0, 0.0, 1.0], ['2', '0'])
     """
 
     labels: Labels
@@ -71,7 +78,7 @@ class Subset(Dataset[AnySample]):
 
     @property
     def weights(self) -> NDArray[np.float32] | None:
-        """How much each item counts in training, where `data` says so."""
+        """Weight of each item in training; None if `data` has none."""
         weights = getattr(self.data, "weights", None)
         return None if weights is None else weights[self.index]
 
@@ -84,10 +91,10 @@ class Subset(Dataset[AnySample]):
     def __getitems__(self, indices: Sequence[int]) -> list[AnySample]:
         """Return many items at once, as a torch `DataLoader` asks for them."""
         places = checked_index(indices, len(self))
-        wanted = self.index[places].tolist()
+        rows = self.index[places].tolist()
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
-        samples = [self.data[i] for i in wanted] if many is None else many(wanted)
-        return [(item, target, place) for (item, target, _), place in zip(samples, places.tolist(), strict=True)]
+        samples = [self.data[i] for i in rows] if many is None else many(rows)
+        return [(item, target, position) for (item, target, _), position in zip(samples, places.tolist(), strict=True)]
 
 
 def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Six recipes compared on pairs of scikit-learn's digits: long-tailed, with labels removed."""
+"""Compare six recipes on pairs of scikit-learn's digits: long-tailed, with labels removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from steelyard.run.search import INDEX
 
 CANVAS = 12
 MARGIN, SCALE = 2, 10
-"""An image file shows the canvas enlarged, with a margin on both sides: 4 to 3, as the search page shows images."""
+"""Margin beside the canvas and scale of an image file, which makes it 4 to 3, as the search page shows images."""
 RECIPES = {
     "BCE, unknown = absent": "an",
     "BCE": "bce",
@@ -41,7 +41,7 @@ RECIPES = {
     "SPA + LPR": "spa-lpr",
     "partial labels": "pal",
 }
-"""The recipes compared, by the name shown."""
+"""Recipes to compare, by the name shown."""
 
 SETTINGS: dict[str, Any] = {
     "data": {"validation": 0.15},
@@ -152,7 +152,7 @@ def show(seed: int, out: str, as_json: bool) -> None:
 
 
 def _next_steps(out: Path, best: Score) -> str:
-    """Return what to look at after the demo, and the commands for it."""
+    """Return the next steps after the demo, with their commands."""
     lines = []
     if has_matplotlib():
         lines.append(f"Comparison with reliability diagrams: {out / 'report.html'}")

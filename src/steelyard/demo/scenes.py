@@ -162,7 +162,7 @@ PAINTERS: dict[str, Callable[[Draw, Rng], None]] = {
     "boat": boat,
     "snow": snow,
 }
-"""The function that draws each label, from back to front; "night" is a background."""
+"""Function that draws each label, from back to front; "night" is a background."""
 
 
 GROUND_COLOURS = {"sea": ("#2f6f9f", "#1d4468"), "snow": ("#e9eef3", "#b9c4d3"), "grass": ("#86b56b", "#3f6045")}

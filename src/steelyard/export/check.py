@@ -16,13 +16,13 @@ from steelyard.export.graph import INPUTS, OUTPUTS, examples
 from steelyard.folder.run_folder import Trained
 
 TOLERANCE = 1e-5
-"""How far η of the file may be from η of the run."""
+"""Largest allowed difference between η of the file and η of the run."""
 
 _GRID = (*np.linspace(-40, 40, 321).tolist(), -1e4, -300.0, 300.0, 1e4)
 
 
 class Checked(NamedTuple):
-    """How far a file is from the run it was made of, the worst of all cells."""
+    """Largest differences between an exported file and its run, over all cells."""
 
     probability: float
     """|Δη| of the same inputs."""
@@ -39,24 +39,24 @@ def check(proto: Any, trained: Trained) -> Checked:
     much of it, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
     """
     session = _session(proto)
-    found, rounding = list[Checked](), 0.0
+    result, rounding = list[Checked](), 0.0
     for n, seed in ((1, 1), (3, 2), (8, 3)):
         inputs = examples(trained, n, seed)
         fed = dict(zip(INPUTS[trained.model.input.kind], (x.numpy() for x in inputs), strict=True))
-        eta, said, z = session.run(list(OUTPUTS), fed)
-        wanted = _logits(trained, inputs)
-        largest = max(1.0, float(np.abs(wanted).max()))
-        apart = _apart(eta, trained.reading.probability(wanted))
-        found.append(Checked(apart, _apart(z, wanted) / largest, _read_apart(trained.reading, z, eta)))
-        if found[-1].probability > TOLERANCE and found[-1].logit > TOLERANCE:
-            rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), wanted) / largest)
-        if (said != trained.reading.decisions(eta)).any():
-            raise RuntimeError("the exported file decides otherwise than its thresholds say: nothing was written")
+        eta, decided, z = session.run(list(OUTPUTS), fed)
+        expected = _logits(trained, inputs)
+        largest = max(1.0, float(np.abs(expected).max()))
+        apart = _apart(eta, trained.reading.probability(expected))
+        result.append(Checked(apart, _apart(z, expected) / largest, _read_apart(trained.reading, z, eta)))
+        if result[-1].probability > TOLERANCE and result[-1].logit > TOLERANCE:
+            rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), expected) / largest)
+        if (decided != trained.reading.decisions(eta)).any():
+            raise RuntimeError("decisions of the exported file differ from its thresholds: nothing was written")
     rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
     rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
     eta = _session(after_logits(proto)).run(["probabilities"], {"logits": rows})[0]
-    found.append(Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
-    worst = Checked(*map(max, zip(*found, strict=True)))
+    result.append(Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
+    worst = Checked(*map(max, zip(*result, strict=True)))
     as_rounded = worst.logit <= max(TOLERANCE, 10 * rounding)
     if not (worst.reading <= TOLERANCE and (worst.probability <= TOLERANCE or as_rounded)):
         raise RuntimeError(
@@ -99,14 +99,14 @@ def after_logits(proto: Any) -> Any:
         if needed & set(node.output) and "logits" not in node.output:
             kept.append(node)
             needed |= set(_read(node))
-    for field, found in (
+    for field, result in (
         ("node", kept[::-1]),
         ("initializer", [i for i in proto.graph.initializer if i.name in needed]),
         ("input", [o for o in proto.graph.output if o.name == "logits"]),
         ("output", [o for o in proto.graph.output if o.name == "probabilities"]),
     ):
         graph.ClearField(field)
-        getattr(graph, field).extend(found)
+        getattr(graph, field).extend(result)
     return part
 
 
@@ -119,8 +119,8 @@ def _read(node: Any) -> Iterator[str]:
         yield from (output.name for output in attribute.g.output)
 
 
-def _apart(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    distance = np.abs(found.astype(np.float64) - wanted)
+def _apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
+    distance = np.abs(actual.astype(np.float64) - expected)
     return float(np.where(np.isnan(distance), np.inf, distance).max(initial=0))
 
 

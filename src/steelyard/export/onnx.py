@@ -26,7 +26,7 @@ _LARGEST = (1 << 31) - (1 << 16)
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """Summary of an export."""
 
     path: Path
     bytes: int

@@ -43,7 +43,7 @@ class OnnxModel:
     columns: tuple[str, ...] | None
     """The columns of a manifest that are its features, in their order, where training named them."""
     how: str
-    """How η came about, in words."""
+    """How η is computed, in words."""
     fingerprints: Mapping[str, str]
     """SHA-256 of the run's "model" and "calibration"; empty where it was of no run folder."""
     session: Any
@@ -80,7 +80,7 @@ class OnnxModel:
     def scores(self, inputs: Inputs, batch_size: int, workers: int) -> Iterator[Scored]:
         """Return the items of each batch with their probabilities and decisions, in order."""
         if inputs.kind != self.input.kind:
-            raise ValueError(f"the items are {inputs.kind}, but {self.path} takes {self.input.kind}: give those")
+            raise ValueError(f"the items are {inputs.kind}, but {self.path} takes {self.input.kind}: give such items")
         blank = np.zeros((0, len(self.names)), np.float32)
         for batch in inputs.batches(batch_size, workers):
             eta, decisions, logits = self(batch.inputs.numpy()) if batch.ids else (blank, blank.astype(bool), blank)
@@ -88,15 +88,15 @@ class OnnxModel:
             yield scored_of(batch, eta, decisions)
 
     def _fed(self, inputs: tuple[NDArray[Any], ...]) -> dict[str, NDArray[Any]]:
-        wanted = self.session.get_inputs()
-        if len(inputs) != len(wanted):
-            raise ValueError(f"{self.path} takes {len(wanted)} inputs, but {len(inputs)} are given: give those")
+        slots = self.session.get_inputs()
+        if len(inputs) != len(slots):
+            raise ValueError(f"{self.path} takes {len(slots)} inputs, but {len(inputs)} are given: give all of them")
         fed = {}
-        for x, slot in zip(inputs, wanted, strict=True):
+        for x, slot in zip(inputs, slots, strict=True):
             x = np.ascontiguousarray(x, np.float32) if slot.type == "tensor(float)" else np.ascontiguousarray(x)
             if x.shape[1:] != tuple(slot.shape[1:]):
-                found, shape = (" × ".join(map(str, s)) for s in (x.shape[1:], slot.shape[1:]))
-                raise ValueError(f"an item has {found} {slot.name}, but {self.path} takes {shape}: give those")
+                actual, shape = (" × ".join(map(str, s)) for s in (x.shape[1:], slot.shape[1:]))
+                raise ValueError(f"an item has {actual} {slot.name}, but {self.path} takes {shape}: give such items")
             fed[slot.name] = x
         return fed
 
@@ -104,7 +104,7 @@ class OnnxModel:
 def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
     """Load a file of `export`: the file itself, which needs nothing beside it, or a run folder with its model.onnx.
 
-    That of a run folder must be of the run as it is now: one made before the run was trained or calibrated anew is
+    That of a run folder must match the run: one exported before the run was retrained or recalibrated is
     refused.
 
     Args:
@@ -120,13 +120,12 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
         hint = f"write it with {export}" if given.is_dir() else "give an .onnx file, or a run folder"
         raise ValueError(f"{file} does not exist: {hint}")
     session = _opened(file, threads)
-    found = _read(session, file)
-    if given.is_dir() and found.fingerprints != fingerprints(given):
+    exported = _read(session, file)
+    if given.is_dir() and exported.fingerprints != fingerprints(given):
         raise ValueError(
-            f"{file} is not of the run as it is now, which was trained or calibrated anew since: write it again with "
-            f"{export}"
+            f"{file} is older than the run, which was retrained or recalibrated since: export it again with {export}"
         )
-    return found
+    return exported
 
 
 def _opened(file: Path, threads: int) -> Any:
@@ -139,7 +138,7 @@ def _opened(file: Path, threads: int) -> Any:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has an exception of its own for every kind of damage
         what = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{file} is no ONNX file, or a damaged one ({what:.160}): export it again") from None
+        raise ValueError(f"{file} is not a valid ONNX file ({what:.160}): export it again") from None
 
 
 def _read(session: Any, file: Path) -> OnnxModel:
@@ -159,7 +158,7 @@ def _read(session: Any, file: Path) -> OnnxModel:
             raise ValueError("its outputs are not those of its labels")
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"the metadata of {file} is damaged ({what}): export the run again") from None
+        raise ValueError(f"the metadata of {file} is corrupt ({what}): export the run again") from None
     how = notes.get("steelyard.probabilities", "")
     return OnnxModel(file, names, thresholds, input, columns, how, parts["fingerprints"], session)
 

@@ -50,7 +50,7 @@ class Trained:
 
     model: Model
     reading: ProbabilityModel
-    """How its logits become probabilities and decisions."""
+    """Maps its logits to probabilities and decisions."""
     names: tuple[str, ...]
     """Of the labels, in the order of its logits."""
     counts: Floats
@@ -58,13 +58,13 @@ class Trained:
     n_known: Floats
     """Known labels of each in training, (L,)."""
     single_label: bool
-    """Whether every training item has exactly one label."""
+    """True if every training item has exactly one label."""
     config: str
     """The configuration of its run, as TOML."""
     folder: Path | None = None
     """Its run folder, if it has one."""
     encoder: Encoder | None = None
-    """What makes features of columns, such as texts; None where inputs are features or images already."""
+    """Encoder of columns, such as texts; None if inputs are features or images."""
 
     @property
     def prior(self) -> Floats:
@@ -125,12 +125,12 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run was begun here: there is a configuration, and a file beside it that only a run writes."""
+        """Return whether a run was started here: there is a configuration and a file that only a run writes."""
         return (self / "config.toml").is_file() and self._is_marked
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run here came to its end."""
+        """Return whether the run here is finished."""
         return (self / "run.json").is_file()
 
     def create(self, overwrite: bool, config: str, started: Mapping[str, Any]) -> None:
@@ -146,7 +146,7 @@ class RunFolder:
             started: plain facts by which the run is known again, see `unfinished`.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file: give the folder of a run, or one that is not there yet")
+            raise ValueError(f"{self.path} is a file: give a run folder, or a new path")
         if self.path.is_dir() and not self._is_marked:
             strange = sorted(
                 p.name for p in self.path.iterdir() if p.name not in ("cache", _LOCK) and not _PARTIAL.fullmatch(p.name)
@@ -187,7 +187,7 @@ class RunFolder:
             tomllib.loads(self.read_config())
         except tomllib.TOMLDecodeError as error:
             raise ValueError(
-                f"{self / 'config.toml'} is damaged ({error}): restore it, or begin again with --overwrite"
+                f"{self / 'config.toml'} is corrupt ({error}): restore it, or begin again with --overwrite"
             ) from None
         return {name: value for name, value in self._json("started.json").items() if name not in _OF_FOLDER}
 
@@ -199,23 +199,23 @@ class RunFolder:
 
     @property
     def _is_marked(self) -> bool:
-        """Whether a file here says that it is of a run."""
+        """Return whether a file here belongs to a run."""
         started, model = self._found("started.json"), self._found("model.json")
         return started.get("format") == _BEGUN or "training labels" in started or model.get("format") == _FORMAT
 
     def _found(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file, empty where there is none that can be read."""
+        """Return the content of a JSON file, empty if it cannot be read."""
         try:
             return self._json(name)
         except ValueError:
             return {}
 
     def read_config(self) -> str:
-        """Return the configuration, which must be the one that the run was begun with."""
+        """Return the configuration, which must be the one the run was started with."""
         text = self._text("config.toml")
         if self._found("started.json").get("config") not in (None, _digest(text)):  # the first version noted none
             raise ValueError(
-                f"{self / 'config.toml'} is damaged or was edited, as started.json beside it tells: restore it, or "
+                f"{self / 'config.toml'} is corrupt or was edited (started.json has another hash): restore it, or "
                 "train again with --overwrite"
             )
         return text
@@ -258,10 +258,15 @@ class RunFolder:
         """Return the candidates of the run's race, None where it had none."""
         return self._json("race.json") if (self / "race.json").is_file() else None
 
-    def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike) -> None:
-        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,)."""
+    def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike, grouped: bool = False) -> None:
+        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,).
+
+        `grouped`: whether items of one group are in one fold, which calibrators have to keep to.
+        """
+        given = {"logits": logits, "targets": targets, "folds": folds, "grouped": grouped}
+        arrays: dict[str, Any] = {name: np.asarray(array) for name, array in given.items()}
         with replacing(self / "folds.npz") as file:
-            np.savez_compressed(file, logits=np.asarray(logits), targets=np.asarray(targets), folds=np.asarray(folds))
+            np.savez_compressed(file, **arrays)
 
     def read_folds(self) -> tuple[NDArray[np.float32], NDArray[Any]] | None:
         """Return the out-of-fold logits and targets (N, L), None where the run has none."""
@@ -272,6 +277,13 @@ class RunFolder:
                 return arrays["logits"], arrays["targets"]
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"{self / 'folds.npz'} is corrupt ({error}): restore it, or train again") from None
+
+    def read_group_folds(self) -> NDArray[np.int64] | None:
+        """Return the fold (N,) of each item of `read_folds` where items of one group are in one fold, else None."""
+        if self.read_folds() is None:
+            return None
+        with np.load(self / "folds.npz", allow_pickle=False) as arrays:
+            return arrays["folds"] if bool(arrays.get("grouped", False)) else None
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write metrics by the name of the items they were measured on, beside those of other items."""
@@ -298,11 +310,11 @@ class RunFolder:
         self.check_finished()
         document = self._json("model.json")
         if document.pop("sha256", None) != checksum(document) or document.get("format") != _FORMAT:
-            raise ValueError(f"{self / 'model.json'} is damaged or was edited: restore it, or train again")
+            raise ValueError(f"{self / 'model.json'} is corrupt or was edited: restore it, or train again")
         if document["version"] != _VERSION:
             newer = document["version"]
             raise ValueError(
-                f"{self / 'model.json'} is of version {newer}, this one reads {_VERSION}: upgrade steelyard"
+                f"{self / 'model.json'} has version {newer}, but this steelyard reads {_VERSION}: upgrade steelyard"
             )
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
@@ -339,9 +351,9 @@ class RunFolder:
         try:
             document = json.loads(self._text(name))
         except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{self / name} is damaged, not JSON ({error}): restore it, or train again") from None
+            raise ValueError(f"{self / name} is corrupt, not JSON ({error}): restore it, or train again") from None
         if not isinstance(document, dict):
-            raise ValueError(f"{self / name} is damaged, not a JSON object: restore it, or train again")
+            raise ValueError(f"{self / name} is corrupt, not a JSON object: restore it, or train again")
         return document
 
     def _text(self, name: str) -> str:
@@ -350,7 +362,7 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
         except UnicodeDecodeError:
-            raise ValueError(f"{self / name} is damaged, not UTF-8: restore it, or train again") from None
+            raise ValueError(f"{self / name} is corrupt, not UTF-8: restore it, or train again") from None
 
 
 def _digest(config: str) -> str:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.labels.targets import UNKNOWN
 from steelyard.losses.pair import PairLoss
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
@@ -42,11 +42,20 @@ __all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
 
 FILE = "calibration.json"
 IGNORED = -100
-"""What Hugging Face writes for a label that does not count."""
+"""Value of labels that Hugging Face ignores."""
 
 
 def targets_of(labels: Any) -> Any:
-    """Return labels as targets: −100 is unknown, as −1 is; a tensor stays one, all else becomes an array."""
+    """Return labels as targets: −100, which Hugging Face ignores, becomes −1 (unknown).
+
+    Args:
+        labels: a tensor, or anything NumPy takes; tensors stay tensors.
+
+    Examples:
+        >>> from steelyard.integrations.huggingface import targets_of
+        >>> targets_of([[1, 0, -100]]).tolist()
+        [[1, 0, -1]]
+    """
     if isinstance(labels, Tensor):
         return torch.where(labels == IGNORED, UNKNOWN, labels)
     values = np.asarray(labels)
@@ -54,34 +63,54 @@ def targets_of(labels: Any) -> Any:
 
 
 def compute_metrics(objective: Objective) -> Callable[[Any], dict[str, float]]:
-    """Return what `Trainer(compute_metrics=…)` calls: mAP, and where the loss has a link macro F1 at ½, ACE and ECE."""
+    """Return a function for `Trainer(compute_metrics=…)`: mAP and, if the loss has a link, macro F1 at ½, ACE and ECE.
+
+    Args:
+        objective: what the model is trained by; its link turns logits into probabilities.
+
+    Examples:
+        >>> from transformers import EvalPrediction
+        >>> from steelyard.integrations.huggingface import compute_metrics
+        >>> metrics = compute_metrics(sy.Objective(sy.losses.BCE()))
+        >>> metrics(EvalPrediction(np.array([[4.0, -4.0], [-4.0, 4.0]]), np.array([[1, 0], [0, 1]])))["f1"]
+        1.0
+    """
 
     def measured(prediction: Any) -> dict[str, float]:
         logits = torch.as_tensor(np.asarray(prediction.predictions), dtype=torch.float32)
         targets = torch.as_tensor(targets_of(prediction.label_ids))
-        found = {"map": mean_average_precision(logits, targets)}
+        scores = {"map": mean_average_precision(logits, targets)}
         if isinstance(objective.loss, PairLoss):
             with torch.no_grad():
                 eta = objective.probability(logits.to(_place(objective))).cpu()
-            found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+            scores["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
             error = calibration_error(eta, targets)
-            found |= {"ace": float(error.ace), "ece": float(error.ece)}
-        return found
+            scores |= {"ace": float(error.ace), "ece": float(error.ece)}
+        return scores
 
     return measured
 
 
 class ObjectiveMixin:
-    """Goes before a Trainer: `class MyTrainer(ObjectiveMixin, transformers.Trainer)`.
+    """Trains a Hugging Face model by an `Objective`: `class MyTrainer(ObjectiveMixin, transformers.Trainer)`.
 
-    The loss is that of an `Objective`, whatever the model computes itself; the model gives `logits` (B, L), and items
-    have `labels` (L,) of 1, 0, between, and −1 or −100 for unknown. A column `index`, the number of the item, is
-    handed to objectives that know items apart. `calibrate` fits probabilities and thresholds to other items, and
-    `save_model` writes them beside the model, where `load_reading` finds them.
+    The objective replaces the model's own loss. The model must return `logits` (B, L), and items must have `labels`
+    (L,) of 1, 0, numbers between, and −1 or −100 for unknown. A column `index`, the number of the item, is passed to
+    objectives that distinguish items. `calibrate` fits probabilities and thresholds to other items, and `save_model`
+    writes them beside the model, where `load_reading` reads them.
 
     Args:
-        objective: of the training labels.
-        loss: the objective's loss as a part of [objective], a name or (name, arguments); what is kept names it so.
+        objective: the objective, built for the training labels.
+        loss: its loss as a part of [objective], a name or (name, arguments); saved with the calibration.
+
+    Examples:
+        >>> from transformers import Trainer
+        >>> from steelyard.integrations.huggingface import ObjectiveMixin
+        >>> class MyTrainer(ObjectiveMixin, Trainer):
+        ...     pass
+        >>> MyTrainer(objective="bce")
+        Traceback (most recent call last):
+        ValueError: objective is a str: give a steelyard.Objective
     """
 
     def __init__(self, *args: Any, objective: Objective, loss: str | Part = "bce", **more: Any) -> None:
@@ -116,9 +145,9 @@ class ObjectiveMixin:
             thresholds: what they are for: "f1" or "half".
         """
         counts, known = _counts(self.train_dataset, self.objective)  # type: ignore[attr-defined]
-        said = self.predict(data)  # type: ignore[attr-defined]
-        logits = torch.as_tensor(np.asarray(said.predictions), dtype=torch.float32)
-        targets = torch.as_tensor(targets_of(said.label_ids))
+        predicted = self.predict(data)  # type: ignore[attr-defined]
+        logits = torch.as_tensor(np.asarray(predicted.predictions), dtype=torch.float32)
+        targets = torch.as_tensor(targets_of(predicted.label_ids))
         reading = ProbabilityModel.of_objective(self.objective.cpu(), self.loss_part, counts, known)
         self.objective.to(self.args.device)  # type: ignore[attr-defined]
         reading = reading.fit(logits, targets)
@@ -136,7 +165,17 @@ class ObjectiveMixin:
 
 
 def load_reading(folder: str | os.PathLike[str]) -> ProbabilityModel:
-    """Return what `save_model` wrote beside a model: `.probability(logits)` and `.decisions(probabilities)`."""
+    """Return the calibration that `save_model` wrote: `.probability(logits)` and `.decisions(probabilities)`.
+
+    Args:
+        folder: folder of the saved model.
+
+    Examples:
+        >>> from steelyard.integrations.huggingface import load_reading
+        >>> load_reading(".")
+        Traceback (most recent call last):
+        ValueError: . holds no calibration.json: call calibrate before save_model
+    """
     path = Path(folder) / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no {FILE}: call calibrate before save_model")

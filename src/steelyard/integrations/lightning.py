@@ -39,20 +39,27 @@ _NO_VALIDATION = "there is no validation to fit the calibrator by: give the Trai
 
 @final
 class ObjectiveCallback(Callback):
-    """Carries the `Objective` of a LightningModule through a fit, and calibrates the fitted module.
+    """Runs the `Objective` of a LightningModule through a fit, and calibrates the fitted module.
 
-    The objective is a sub-module of the LightningModule, so that Lightning moves it to the device and keeps its state
-    in checkpoints; the callback begins its epochs, 1 to `max_epochs`. Under DDP its buffers stay apart, as each process
-    counts for itself.
+    The objective must be a sub-module of the LightningModule, so that Lightning moves it to the device and saves its
+    state in checkpoints; the callback starts its epochs, 1 to `max_epochs`. Under DDP its buffers are not synchronised,
+    because each process counts for itself.
 
-    `validation_step` returns {"logits": (B, L), "targets": (B, L)} where there is a calibrator, or PLM that observes
-    validation items. The calibrator is fitted after `fit` to the logits of the last validation, and after `validate` to
-    those it gave, so `trainer.validate(ckpt_path="best")` calibrates the best epoch. It takes the log-odds of the
-    objective's link, or logits where the loss has none. Lightning's sampler for several processes may repeat an item
-    or two.
+    With a calibrator, or with PLM that observes validation items, `validation_step` must return {"logits": (B, L),
+    "targets": (B, L)}. The calibrator is fitted after `fit` to the logits of the last validation, and after `validate`
+    to those of that validation, so `trainer.validate(ckpt_path="best")` calibrates the best epoch. It takes the
+    log-odds of the objective's link, or logits if the loss has none. Lightning's distributed sampler may repeat one or
+    two items.
 
     Args:
-        calibrator: `Temperature`, `Platt` or `Isotonic`; None leaves probabilities to the objective's link.
+        calibrator: `Temperature`, `Platt` or `Isotonic`; None uses the objective's link.
+
+    Examples:
+        >>> from steelyard.integrations.lightning import ObjectiveCallback
+        >>> callback = ObjectiveCallback(sy.calibrate.Platt())  # for lightning.Trainer(callbacks=[callback])
+        >>> callback.probability(torch.zeros(1, 2))
+        Traceback (most recent call last):
+        ValueError: no module was fitted or validated yet: give this callback to a Trainer first
     """
 
     def __init__(self, calibrator: Calibrator | None = None) -> None:
@@ -73,15 +80,16 @@ class ObjectiveCallback(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the objective, and refuse what could not be carried, before anything is trained."""
-        found = [part for part in pl_module.modules() if isinstance(part, Objective)]
-        if len(found) != 1:
+        objectives = [part for part in pl_module.modules() if isinstance(part, Objective)]
+        if len(objectives) != 1:
             raise ValueError(
-                f"{type(pl_module).__name__} holds {len(found)} objectives: assign one steelyard.Objective in __init__"
+                f"{type(pl_module).__name__} holds {len(objectives)} objectives: assign one steelyard.Objective in "
+                "__init__"
             )
-        self._objective = found[0]
+        self._objective = objectives[0]
         if stage == "fit" and (trainer.max_epochs is None or trainer.max_epochs < 1):
             raise ValueError(
-                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so say them"
+                f"max_epochs is {trainer.max_epochs}: an objective is scheduled over its epochs, so give max_epochs"
             )
         self._keep_buffers_apart(pl_module)
 

@@ -47,12 +47,12 @@ def _as_bits(x, WIDE: tl.constexpr):
 def pick(logits, picked, rows, labels, width, stride, n_listed, start, MARK: tl.constexpr, C: tl.constexpr):
     """Move the bits of listed cells from `logits` to `picked` and leave those of −∞, MARK."""
     for first in range(tl.program_id(0) * C, n_listed, tl.num_programs(0) * C):
-        at = first + tl.arange(0, C)
-        column = tl.load(labels + at, mask=at < n_listed, other=-1) - start
-        here = (at < n_listed) & (column >= 0) & (column < width)
-        place = logits + tl.load(rows + at, mask=here, other=0).to(tl.int64) * stride + column
-        tl.store(picked + at, tl.load(place, mask=here, other=0), mask=here)
-        tl.store(place, tl.zeros([C], place.dtype.element_ty) + MARK, mask=here)
+        cells = first + tl.arange(0, C)
+        column = tl.load(labels + cells, mask=cells < n_listed, other=-1) - start
+        here = (cells < n_listed) & (column >= 0) & (column < width)
+        address = logits + tl.load(rows + cells, mask=here, other=0).to(tl.int64) * stride + column
+        tl.store(picked + cells, tl.load(address, mask=here, other=0), mask=here)
+        tl.store(address, tl.zeros([C], address.dtype.element_ty) + MARK, mask=here)
 
 
 @triton.jit
@@ -88,6 +88,7 @@ def slopes(
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
+    # kept whole: a third of it are the arguments of one launch; what is left is one loop whose sums stay in registers
     n_strips = tl.cdiv(width, C)
     chunk = tl.program_id(0) // n_strips
     first = tl.program_id(0) % n_strips * C
@@ -117,9 +118,9 @@ def slopes(
         rows = row + tl.arange(0, R)
         there = rows < end
         inside = there[:, None] & within[None, :]
-        at = logits + rows[:, None].to(tl.int64) * stride + columns[None, :]
+        address = logits + rows[:, None].to(tl.int64) * stride + columns[None, :]
         # `other` is 0, since a negative one of 16 bits comes out as a NaN in every second cell
-        z = tl.where(inside, _as_float(tl.load(at, mask=inside, other=0), WIDE), float("-inf"))
+        z = tl.where(inside, _as_float(tl.load(address, mask=inside, other=0), WIDE), float("-inf"))
         if MASKED:
             u = draws(
                 rows.to(tl.int64), start + first, items, item_low, item_high, seed_low, seed_high, epoch, n, INDEXED, C
@@ -152,7 +153,7 @@ def slopes(
         if WEIGHED:
             slope = weight * slope
         slope_sum += slope
-        tl.store(at, _as_bits(slope, WIDE), mask=inside)
+        tl.store(address, _as_bits(slope, WIDE), mask=inside)
     tl.store(sums + chunk.to(tl.int64) * width + columns, tl.sum(slope_sum, 0).to(tl.float64), mask=within)
     if PRODUCT:
         cost_sum = C_NEG * (LN2 * cost_sum + _log_of_product(product))
@@ -179,16 +180,16 @@ def put(
     """
     total = tl.zeros([C], tl.float32)
     for first in range(tl.program_id(0) * C, n_listed, tl.num_programs(0) * C):
-        at = first + tl.arange(0, C)
-        label = tl.load(labels + at, mask=at < n_listed, other=-1)
+        cells = first + tl.arange(0, C)
+        label = tl.load(labels + cells, mask=cells < n_listed, other=-1)
         column = label - start
-        here = (at < n_listed) & (column >= 0) & (column < width)
+        here = (cells < n_listed) & (column >= 0) & (column < width)
         label = tl.where(here, label, start)
-        row = tl.load(rows + at, mask=here, other=0)
-        t = tl.load(values + at, mask=here, other=-1.0)
+        row = tl.load(rows + cells, mask=here, other=0)
+        t = tl.load(values + cells, mask=here, other=-1.0)
         is_known = t >= 0
         counts = here & (is_known | ASSUMED)
-        z = _as_float(tl.load(picked + at, mask=here, other=0), WIDE) + tl.load(bias + label)
+        z = _as_float(tl.load(picked + cells, mask=here, other=0), WIDE) + tl.load(bias + label)
         z = tl.where(counts, z, 0.0)
         shift_pos, shift_neg = B_POS, B_NEG
         if SHIFTS != 0:
@@ -206,7 +207,7 @@ def put(
         if BY_ITEM:
             weight = weight * tl.load(by_item + row)
         if BY_CELL:
-            weight = weight * tl.load(by_cell + at, mask=here, other=0.0)
+            weight = weight * tl.load(by_cell + cells, mask=here, other=0.0)
         if REBALANCED:
             weight = weight * _rebalanced(tl.load(inverse + label), tl.load(drawn + row), alpha, beta, mu)
         if MASKED:

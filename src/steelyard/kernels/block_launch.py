@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import SOFTPLUS, Mask, Pair, Rebalanced, Rule, _Plan, _plan, _run, _word
+from steelyard.kernels.fused import SOFTPLUS, KernelPair, KernelRebalanced, KernelRule, Mask, _Plan, _plan, _run, _word
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -31,21 +31,21 @@ class Listed(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What every cell's slope depends on beside its logit.
+    """All that the slope of a cell depends on, except its logit.
 
     `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `by_cell`
     (n,) those of listed cells, `drawn` (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32,
     and those by label cover all labels.
     """
 
-    pair: Pair
-    rule: Rule
+    pair: KernelPair
+    rule: KernelRule
     absent: float
     bias: Tensor
     by_label: Tensor | None = None
     by_item: Tensor | None = None
     by_cell: Tensor | None = None
-    rebalanced: Rebalanced | None = None
+    rebalanced: KernelRebalanced | None = None
     drawn: Tensor | None = None
     mask: Mask | None = None
 

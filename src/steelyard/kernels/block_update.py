@@ -13,9 +13,9 @@ SGD, MOMENTUM, ADAM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
-def _bits(at, key):
+def _bits(position, key):
     """32 bits that are random enough to round by, as `models.block.steps.noise` makes them."""
-    x = at.to(tl.uint32) ^ key.to(tl.uint32, bitcast=True)
+    x = position.to(tl.uint32) ^ key.to(tl.uint32, bitcast=True)
     zero = tl.zeros_like(x)
     x = (x ^ (x >> 16)) * (0x85EBCA6B + zero)
     x = (x ^ (x >> 13)) * (0xC2B2AE35 + zero)
@@ -47,21 +47,23 @@ def update(
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
+    # kept whole: three optimizers and two forms of their states read and write each weight once; apart, they would
+    # repeat the loads, the random bits and the final store
     OLD: tl.constexpr = "evict_first" if HINT else ""
     rows = tl.program_id(0) * R + tl.arange(0, R)
     columns = tl.arange(0, P)
     there = rows < n
     inside = there[:, None] & (columns < D)[None, :]
-    at = rows[:, None].to(tl.int64) * D + columns[None, :]
+    cells = rows[:, None].to(tl.int64) * D + columns[None, :]
     number = (rows.to(tl.uint32) + first.to(tl.uint32, bitcast=True)) * D  # modulo 2³²
     bits = _bits(number[:, None] + columns[None, :].to(tl.uint32), key)
-    w = tl.load(weights + at, mask=inside, other=0.0, eviction_policy=OLD).to(tl.float32)
-    g = tl.load(grads + at, mask=inside, other=0.0).to(tl.float32) * scale
+    w = tl.load(weights + cells, mask=inside, other=0.0, eviction_policy=OLD).to(tl.float32)
+    g = tl.load(grads + cells, mask=inside, other=0.0).to(tl.float32) * scale
     if KIND != ADAM:
         g += decay * w
     step = g
     if KIND != SGD:
-        m = tl.load(m_state + at, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
+        m = tl.load(m_state + cells, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
         if SMALL:
             m *= tl.load(m_scale + rows, mask=there, other=0.0)[:, None]
         m = beta1 * m + (g if KIND == MOMENTUM else (1 - beta1) * g)
@@ -71,20 +73,20 @@ def update(
             tl.store(m_scale + rows, unit, mask=there)
             code = m * (1 / tl.where(unit > 0, unit, 1.0))[:, None] + (bits >> 16).to(tl.float32) * (1 / 65536.0)
             tl.store(
-                m_state + at,
+                m_state + cells,
                 tl.minimum(tl.maximum(tl.floor(code), -127), 127).to(tl.int8),
                 mask=inside,
                 eviction_policy=OLD,
             )
         else:
             tl.store(
-                m_state + at,
+                m_state + cells,
                 _narrow(m, bits >> 16, m_state.dtype.element_ty, STOCHASTIC),
                 mask=inside,
                 eviction_policy=OLD,
             )
     if KIND == ADAM:
-        v = tl.load(v_state + at, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
+        v = tl.load(v_state + cells, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
         if SMALL:
             v = v * v * (1 / 65025.0)
             v *= tl.load(v_scale + rows, mask=there, other=0.0)[:, None]
@@ -99,16 +101,16 @@ def update(
             code = tl.sqrt(root * (65025 / tl.where(largest > 0, largest, 1.0))[:, None])
             code = tl.floor(code + ((bits >> 8) & 0xFFFF).to(tl.float32) * (1 / 65536.0))
             code = tl.where(root > 0, tl.maximum(code, 1), 0)
-            tl.store(v_state + at, tl.minimum(code, 255).to(tl.uint8), mask=inside, eviction_policy=OLD)
+            tl.store(v_state + cells, tl.minimum(code, 255).to(tl.uint8), mask=inside, eviction_policy=OLD)
         else:
             tl.store(
-                v_state + at,
+                v_state + cells,
                 _narrow(v, bits >> 8, v_state.dtype.element_ty, STOCHASTIC),
                 mask=inside,
                 eviction_policy=OLD,
             )
     tl.store(
-        weights + at,
+        weights + cells,
         _narrow(w - lr * step, bits, weights.dtype.element_ty, STOCHASTIC),
         mask=inside,
         eviction_policy=OLD,

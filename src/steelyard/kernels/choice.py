@@ -1,4 +1,4 @@
-"""Whether the fused kernels are used: on GPUs that Triton supports, unless told otherwise."""
+"""The choice of the fused kernels: by default they are used on GPUs that Triton supports."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def compiled(function: Callable[Concatenate[Owner, P], T], owner: Owner, *args: 
     except Exception as error:
         out = function(owner, *args, **kwargs)  # where the code itself is wrong, this says how
         _refused.add(type(owner))
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        _log.warning("%s is not compiled (%s): it works, more slowly", type(owner).__name__, said[0])
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        _log.warning("%s is not compiled (%s): it works, more slowly", type(owner).__name__, lines[0])
         return out
 
 

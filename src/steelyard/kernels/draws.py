@@ -47,9 +47,9 @@ def drawn_at(rows, labels, items, item_low, item_high, k0, k1, epoch, INDEXED: t
     else:
         item = ((item_high.to(tl.int64) << 32) | (item_low.to(tl.int64) & 0xFFFFFFFF)) + rows
     low, high = (item & 0xFFFFFFFF).to(tl.uint32), ((item >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    at = low * 0 + epoch.to(tl.uint32, bitcast=True)
+    epochs = low * 0 + epoch.to(tl.uint32, bitcast=True)
     key0, key1 = k0.to(tl.uint32, bitcast=True), k1.to(tl.uint32, bitcast=True)
-    c0, c1, c2, c3 = philox((labels // 4).to(tl.uint32), low, high, at, key0, key1)
+    c0, c1, c2, c3 = philox((labels // 4).to(tl.uint32), low, high, epochs, key0, key1)
     word = labels % 4
     words = tl.where(word < 2, tl.where(word == 0, c0, c1), tl.where(word == 2, c2, c3))
     return (words >> 8).to(tl.int32)

@@ -44,7 +44,7 @@ _FEW = 32768  # cells that every program may count by itself
 _SMALL = 1 << 23  # cells whose gradient may as well be multiplied by the upstream one, and divided only then
 
 
-class Pair(NamedTuple):
+class KernelPair(NamedTuple):
     """A pair as the kernel knows it.
 
     SOFTPLUS: ℓ₊ = c₊ f(−k₊(z − b₊)), ℓ₋ = c₋ f(k₋(z − b₋)) with f(x) = σ(x)^γ softplus(x) − h x; `shifts`, float32,
@@ -64,7 +64,7 @@ class Pair(NamedTuple):
     shifts: Tensor | None = None
 
 
-class Cells(NamedTuple):
+class KernelCells(NamedTuple):
     """The coefficients a, b (B, L) of every cell, which cells count (bool, None: all), whether a or b is always 0."""
 
     a: Tensor
@@ -73,18 +73,18 @@ class Cells(NamedTuple):
     sided: bool
 
 
-class Rule(NamedTuple):
-    """What unknown labels are: ignored, or negatives of weight `unknown` beside known ones of weight `negative`."""
+class KernelRule(NamedTuple):
+    """A rule for unknown labels: ignored, or negatives of weight `unknown` beside known ones of weight `negative`."""
 
     assumed: bool = False
     negative: float = 1.0
     unknown: float = 0.0
 
 
-IGNORED = Rule()
+IGNORED = KernelRule()
 
 
-class Rebalanced(NamedTuple):
+class KernelRebalanced(NamedTuple):
     """The weight α + σ(β(r − μ)), r = inverse_c / Σ_j present_j inverse_j, of every label; `inverse` (L,) float32."""
 
     inverse: Tensor
@@ -112,13 +112,13 @@ class Mask(NamedTuple):
 class _Job(NamedTuple):
     """All but logits that a launch needs, and the same loss by plain means, for second derivatives."""
 
-    pair: Pair
-    given: Tensor | Cells
-    rule: Rule
+    pair: KernelPair
+    given: Tensor | KernelCells
+    rule: KernelRule
     each: bool
     divisor: Tensor | float | None
     weight: Tensor | None
-    rebalanced: Rebalanced | None
+    rebalanced: KernelRebalanced | None
     mask: Mask | None
     plain: Callable[[Tensor], Tensor]
     drawn: Tensor | None
@@ -132,15 +132,15 @@ def takes(logits: Tensor) -> bool:
 
 def value(
     logits: Tensor,
-    given: Tensor | Cells,
-    pair: Pair,
+    given: Tensor | KernelCells,
+    pair: KernelPair,
     plain: Callable[[Tensor], Tensor],
     *,
     each: bool = False,
     divisor: Tensor | float | None = None,
-    rule: Rule = IGNORED,
+    rule: KernelRule = IGNORED,
     weight: Tensor | None = None,
-    rebalanced: Rebalanced | None = None,
+    rebalanced: KernelRebalanced | None = None,
     mask: Mask | None = None,
 ) -> Tensor:
     """Return Σ (a ℓ₊ + b ℓ₋) / divisor, or with `each` the cells (B, L), float32.
@@ -190,8 +190,8 @@ class _Fused(torch.autograd.Function):
         logits, grad = ctx.saved_tensors
         job: _Job = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
-            (wanted,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
-            return wanted, None
+            (second,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
+            return second, None
         again = grad is None or torch._C._autograd._get_current_graph_task_keep_graph()
         if ctx.late is not None:
             out = torch.empty_like(grad) if again else grad
@@ -221,9 +221,9 @@ def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None
     _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
 
 
-def _n_counted(given: Tensor | Cells, rule: Rule, logits: Tensor) -> Tensor | float | None:
+def _n_counted(given: Tensor | KernelCells, rule: KernelRule, logits: Tensor) -> Tensor | float | None:
     """Return the number of labels that count; None where it is best counted on the way."""
-    if isinstance(given, Cells):
+    if isinstance(given, KernelCells):
         return float(given.a.numel()) if given.counted is None else given.counted.sum().clamp_min(1)
     if rule.assumed or given.dtype == torch.uint8:
         return float(given.numel())
@@ -251,7 +251,7 @@ def _in_words(given: Tensor) -> bool:
 
 
 def _summed(
-    given: Tensor | Cells, rule: Rule, rebalanced: Rebalanced, divisor: Tensor | float | None
+    given: Tensor | KernelCells, rule: KernelRule, rebalanced: KernelRebalanced, divisor: Tensor | float | None
 ) -> tuple[Tensor, Tensor | float | None]:
     """Return what re-balanced weights need of every row, and the divisor: the number of labels that count if None."""
     assert isinstance(given, Tensor), "weights follow from targets"
@@ -276,7 +276,7 @@ def _summed(
 
 
 class _Plan:
-    """What a launch is given beside tensors and numbers, and, once launched, the kernel compiled for it."""
+    """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ def _launch(
     """
     given, pair, mask, rebalanced = job.given, job.pair, job.mask, job.rebalanced
     divisor = job.divisor if isinstance(job.divisor, Tensor) else late
-    targets, b, counted, sided = given if isinstance(given, Cells) else (given, None, None, None)
+    targets, b, counted, sided = given if isinstance(given, KernelCells) else (given, None, None, None)
     keep, items = (None, None) if mask is None else mask[:2]
     inverse = None if rebalanced is None else rebalanced.inverse
     beside = (b, counted, job.weight, pair.shifts, inverse, job.drawn, keep, items, upstream, divisor)
@@ -365,12 +365,12 @@ def _planned(
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
-    if isinstance(job.given, Cells):
+    if isinstance(job.given, KernelCells):
         b, holes, sided = job.given.b, job.given.counted is not None, job.given.sided
     else:
         b, holes, sided = logits, targets.dtype != torch.uint8, not targets.is_floating_point()
     up = 0 if upstream is None else 1 if upstream.ndim == 0 else 2
-    lies = not isinstance(job.given, Cells) and up != 2 and logits.is_contiguous() and targets.is_contiguous()
+    lies = not isinstance(job.given, KernelCells) and up != 2 and logits.is_contiguous() and targets.is_contiguous()
     shape = _BLOCK
     if lies and all(part is None for part in (weight, job.rebalanced, mask, pair.shifts)):
         shape = _FLAT
@@ -406,7 +406,7 @@ def _planned(
     balance = 0 if job.rebalanced is None else _INSIDE if job.drawn is None else _SUMMED
     fixed = (
         pair.kind, *pair.slope, *pair.scale, *pair.shift, *pair.gamma, pair.detach, pair.smoothing, pair.margin,
-        *pair.edge, sided, isinstance(job.given, Cells), holes, job.rule.assumed,
+        *pair.edge, sided, isinstance(job.given, KernelCells), holes, job.rule.assumed,
         0 if pair.shifts is None else len(pair.shifts), weight is not None, balance,
         0 if mask is None else _STORED if mask.stored else _DRAWN,
         mask is not None and mask.items is not None,
@@ -468,10 +468,10 @@ def _workspace(device: torch.device) -> tuple[Tensor, Tensor]:
     if device.type == "cpu" or torch._C._cuda_isCurrentStreamCapturing():  # a graph may run beside any stream
         return _new_workspace(device)
     key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
-    found = _workspaces.get(key)
-    if found is None:
-        found = _workspaces[key] = _new_workspace(device)
-    return found
+    workspace = _workspaces.get(key)
+    if workspace is None:
+        workspace = _workspaces[key] = _new_workspace(device)
+    return workspace
 
 
 def _new_workspace(device: torch.device) -> tuple[Tensor, Tensor]:

@@ -36,8 +36,8 @@ def _outputs(
         spot = tl.minimum((p.to(tl.float64) * BINS).to(tl.int32), BINS - 1) + tl.where(t >= 0.5, 0, BINS)
         is_known = there & (t != -1)
         sure += (is_known & (spot == BINS)).to(tl.int32)
-        at = counts + spot * L + columns[None, :]
-        tl.atomic_add(at, tl.full([R, C], 1, tl.int32), mask=is_known & (spot != BINS), sem="relaxed")
+        address = counts + spot * L + columns[None, :]
+        tl.atomic_add(address, tl.full([R, C], 1, tl.int32), mask=is_known & (spot != BINS), sem="relaxed")
     of_sure = tl.sum(sure, 0)
     tl.atomic_add(counts + BINS * L + columns, of_sure, mask=inside & (of_sure > 0), sem="relaxed")
 

@@ -22,18 +22,18 @@ _WIDEST, _AT_ONCE = 2048, 4  # labels and positives that meet
 
 @triton.jit
 def _pairs(
-    scores, targets, values, slopes, found, L, s_row, s_col, t_row, t_col, WIDTH: tl.constexpr, SOME: tl.constexpr
+    scores, targets, values, slopes, hits, L, s_row, s_col, t_row, t_col, WIDTH: tl.constexpr, SOME: tl.constexpr
 ):
     """Value and slopes of one row of L labels: SOME of its positives, which `found` has room for, meet WIDTH labels."""
     row = tl.program_id(0).to(tl.int64)
-    scores, targets, slopes, found = scores + row * s_row, targets + row * t_row, slopes + row * L, found + row * L
+    scores, targets, slopes, hits = scores + row * s_row, targets + row * t_row, slopes + row * L, hits + row * L
     lane = tl.arange(0, WIDTH)
     n = 0
     for first in range(0, L, WIDTH):
         columns = first + lane
         t = tl.load(targets + columns.to(tl.int64) * t_col, mask=columns < L, other=0).to(tl.float32)
         hit = (t > 0).to(tl.int32)
-        tl.store(found + n + tl.cumsum(hit, 0) - 1, columns, mask=t > 0)
+        tl.store(hits + n + tl.cumsum(hit, 0) - 1, columns, mask=t > 0)
         n += tl.sum(hit, 0)
     tl.debug_barrier()
     value = tl.zeros([WIDTH], tl.float32)
@@ -44,10 +44,10 @@ def _pairs(
     some = tl.arange(0, SOME)
     for start in range(0, n, SOME):
         here = start + some < n
-        label = tl.load(found + start + some, mask=here, other=-1)
-        at = tl.where(here, label, 0).to(tl.int64)
-        top = tl.load(scores + at * s_col).to(tl.float32)[:, None]
-        degree = tl.where(here, tl.load(targets + at * t_col).to(tl.float32), 0.0)[:, None]
+        label = tl.load(hits + start + some, mask=here, other=-1)
+        column = tl.where(here, label, 0).to(tl.int64)
+        top = tl.load(scores + column * s_col).to(tl.float32)[:, None]
+        degree = tl.where(here, tl.load(targets + column * t_col).to(tl.float32), 0.0)[:, None]
         pulled = tl.zeros([SOME], tl.float32)
         for first in range(0, L, WIDTH):
             columns = first + lane
@@ -66,7 +66,7 @@ def _pairs(
             before = tl.load(slopes + columns, mask=inside & (start > 0), other=0.0)
             tl.store(slopes + columns, before + tl.sum(pull, 0), mask=inside)
         tl.debug_barrier()
-        tl.store(slopes + at, tl.load(slopes + at, mask=here, other=0.0) - pulled, mask=here)
+        tl.store(slopes + column, tl.load(slopes + column, mask=here, other=0.0) - pulled, mask=here)
         tl.debug_barrier()
     tl.store(values + row, tl.sum(value, 0))
 
@@ -77,12 +77,12 @@ def pair_sum(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     device = scores.device
     values = torch.empty(n_items, dtype=torch.float32, device=device)
     slopes = torch.empty(n_items, n_labels, dtype=torch.float32, device=device)
-    found = torch.empty(n_items, n_labels, dtype=torch.int32, device=device)
+    positives = torch.empty(n_items, n_labels, dtype=torch.int32, device=device)
     t = targets.view(torch.uint8) if targets.dtype == torch.bool else targets
     width = min(_WIDEST, max(16, triton.next_power_of_2(n_labels)))
     with nullcontext() if device.type == "cpu" else torch.cuda.device(device):
         _pairs[(n_items,)](
-            scores, t, values, slopes, found, n_labels, *scores.stride(), *t.stride(),
+            scores, t, values, slopes, positives, n_labels, *scores.stride(), *t.stride(),
             WIDTH=width, SOME=_AT_ONCE, num_warps=1 if width <= 256 else 4 if width <= 1024 else 8,
         )  # fmt: skip
     return values.sum(), slopes

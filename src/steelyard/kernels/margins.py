@@ -62,21 +62,21 @@ def _folded(x, w, per, AXIS: tl.constexpr):
 
 
 @triton.jit
-def _keep(at, n, lane, inside, a, b, c, d):
+def _keep(base, n, lane, inside, a, b, c, d):
     """Store four numbers of each lane of n, one row of n each."""
-    tl.store(at + lane, a, mask=inside)
-    tl.store(at + n + lane, b, mask=inside)
-    tl.store(at + 2 * n + lane, c, mask=inside)
-    tl.store(at + 3 * n + lane, d, mask=inside)
+    tl.store(base + lane, a, mask=inside)
+    tl.store(base + n + lane, b, mask=inside)
+    tl.store(base + 2 * n + lane, c, mask=inside)
+    tl.store(base + 3 * n + lane, d, mask=inside)
 
 
 @triton.jit
-def _kept(at, n, lane, inside):
-    """What `_keep` stored, an empty sum twice elsewhere; past L1, since another program may have stored it just now."""
-    a = tl.load(at + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
-    b = tl.load(at + n + lane, mask=inside, other=0.0, cache_modifier=".cg")
-    c = tl.load(at + 2 * n + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
-    d = tl.load(at + 3 * n + lane, mask=inside, other=0.0, cache_modifier=".cg")
+def _kept(base, n, lane, inside):
+    """Return what `_keep` stored, an empty sum twice elsewhere; past L1: another program may just have stored it."""
+    a = tl.load(base + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
+    b = tl.load(base + n + lane, mask=inside, other=0.0, cache_modifier=".cg")
+    c = tl.load(base + 2 * n + lane, mask=inside, other=LOWEST, cache_modifier=".cg")
+    d = tl.load(base + 3 * n + lane, mask=inside, other=0.0, cache_modifier=".cg")
     return a, b, c, d
 
 
@@ -179,15 +179,15 @@ def partials(
 def settled(
     partial, stats, out, parts, counter, n, L, n_chunks, n_blocks, t_neg, t_pos, N: tl.constexpr, K: tl.constexpr
 ):
-    """What `_settle` keeps of every row and label, and the loss."""
+    """Store what `_settle` keeps of every row and label, and the loss."""
     a, b, c, d = _settle_some(
         partial, stats, n, L, n_chunks, n_blocks, t_neg, t_pos, tl.program_id(0), tl.num_programs(0), N, K
     )
-    at = parts + tl.program_id(0)
-    tl.store(at, a)
-    tl.store(at + ROOM, b)
-    tl.store(at + 2 * ROOM, c)
-    tl.store(at + 3 * ROOM, d)
+    address = parts + tl.program_id(0)
+    tl.store(address, a)
+    tl.store(address + ROOM, b)
+    tl.store(address + 2 * ROOM, c)
+    tl.store(address + 3 * ROOM, d)
     if is_last(counter):
         a, b, c, d = total(parts), total(parts + ROOM), total(parts + 2 * ROOM), total(parts + 3 * ROOM)
         _finish(out, stats + 4 * (tl.cast(n, tl.int64) + L), a, b, c, d)
@@ -220,5 +220,5 @@ def gradient(
         fall = x_slope * exp2((x - x_top) * per_neg) + u_slope * exp2((x - u_top[None, :]) * per_neg)
         rise = y_slope * exp2((y - y_top) * per_pos) + v_slope * exp2((y - v_top[None, :]) * per_pos)
         slope = tl.where(b > 0, b * fall, 0.0) - tl.where(a > 0, a * rise, 0.0)
-        at = grad + rows[:, None] * L + columns[None, :]
-        tl.store(at, slope.to(grad.dtype.element_ty), mask=inside)
+        address = grad + rows[:, None] * L + columns[None, :]
+        tl.store(address, slope.to(grad.dtype.element_ty), mask=inside)

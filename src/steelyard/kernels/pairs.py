@@ -29,7 +29,7 @@ COUNTED = tl.constexpr(2)  # is the number of known labels, which every program 
 LATE = tl.constexpr(3)  # or is that number, counted on the way: `divisor` takes its inverse, the gradient is without it
 
 DRAWN = tl.constexpr(1)  # PLM's mask is drawn here,
-STORED = tl.constexpr(2)  # or looked up in a table of one row an item
+STORED = tl.constexpr(2)  # or looked up in a table of one row per item
 
 INSIDE = tl.constexpr(1)  # Σ present · inverse of a row, for its re-balanced weights, is taken from its one tile,
 SUMMED = tl.constexpr(2)  # or is in `drawn`
@@ -38,29 +38,29 @@ ROOM = tl.constexpr(16384)  # that there is for the sums of programs, before the
 
 
 @triton.jit
-def _get(at, inside, other, MASKED: tl.constexpr):
-    """What lies at `at`; with MASKED only where `inside`."""
+def _get(address, inside, other, MASKED: tl.constexpr):
+    """Return what lies at `address`; with MASKED only where `inside`."""
     if MASKED:
-        return tl.load(at, mask=inside, other=other)
+        return tl.load(address, mask=inside, other=other)
     else:
-        return tl.load(at)
+        return tl.load(address)
 
 
 @triton.jit
-def _put(at, x, inside, MASKED: tl.constexpr):
-    """Store x at `at`; with MASKED only where `inside`."""
+def _put(address, x, inside, MASKED: tl.constexpr):
+    """Store x at `address`; with MASKED only where `inside`."""
     if MASKED:
-        tl.store(at, x, mask=inside)
+        tl.store(address, x, mask=inside)
     else:
-        tl.store(at, x)
+        tl.store(address, x)
 
 
 @triton.jit
 def scaled(grad, out, upstream, inverse, n, C: tl.constexpr):
     """A gradient of n cells without its divisor, times the upstream one over the divisor."""
     factor = tl.load(upstream).to(tl.float32) * tl.load(inverse)
-    at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
-    tl.store(out + at, tl.load(grad + at, mask=at < n, other=0.0) * factor, mask=at < n)
+    cells = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
+    tl.store(out + cells, tl.load(grad + cells, mask=cells < n, other=0.0) * factor, mask=cells < n)
 
 
 @triton.jit
@@ -79,6 +79,8 @@ def _tile(
     With TALLY known labels are added to `seen`. `columns` are the tile's labels, z_at, t_at, w_at and out_at say where
     its cells lie.
     """
+    # kept whole: one tile is one pass over values in registers, and every branch is on a constant; cut into functions,
+    # each of them would take and return most of these arrays and switches
     logits, targets, b_given, counted, weight, shifts, inverse, keep, items, upstream, grad, out = given
     scale, L, n, b_row, b_col, u_row, u_col, negative, unknown, alpha, beta, mu, draw = numbers
     seed_low, seed_high, epoch, item_low, item_high = draw
@@ -216,6 +218,8 @@ def loss(
     it is a matrix; 0: it is 1, and the cost is wanted. GRAIN divides L and the strides of rows, or, with ROW, the
     address a row begins at: so many cells are read at once. n_chunks programs share a row, n_tiles tiles each.
     """
+    # kept whole: half of it are the arguments of one launch; the three forms of a tile share accumulators and the final
+    # sum, and a kernel has no closures to share them by
     COST: tl.constexpr = UPSTREAM == 0
     HOW: tl.constexpr = (
         KIND, K_POS, K_NEG, C_POS, C_NEG, B_POS, B_NEG, G_POS, G_NEG, DETACH, H, M, EDGE, EDGE_REST, SIDED, CELLS,
@@ -269,9 +273,9 @@ def loss(
             for first in range(start, rest, C):
                 columns = first + head + lane
                 wide = columns.to(tl.int64)
-                at, w_at = origin + first + lane, rows[:, None] * w_row + wide * w_col
+                cell, w_at = origin + first + lane, rows[:, None] * w_row + wide * w_col
                 acc, known = _tile(
-                    acc, known, given, numbers, at, at, w_at, at, rows, first, columns, True, True, item, steep,
+                    acc, known, given, numbers, cell, cell, w_at, cell, rows, first, columns, True, True, item, steep,
                     HOW, False, C,
                 )  # fmt: skip
             for first in range(rest, stop, C // 2):
@@ -279,10 +283,10 @@ def loss(
                 columns = tl.where(columns < L, columns, columns - L)
                 wide = columns.to(tl.int64)
                 within = first + few < stop
-                at, w_at = begin + wide, rows[:, None] * w_row + wide * w_col
+                cell, w_at = begin + wide, rows[:, None] * w_row + wide * w_col
                 rim, known_rim = _tile(
-                    rim, known_rim, given, numbers, at, at, w_at, at, rows, first, columns, within, within, item, steep,
-                    HOW, True, C // 2,
+                    rim, known_rim, given, numbers, cell, cell, w_at, cell, rows, first, columns, within, within, item,
+                    steep, HOW, True, C // 2,
                 )  # fmt: skip
         else:
             there = (rows < n)[:, None]
@@ -294,10 +298,10 @@ def loss(
                 z_at = begin + rows[:, None] * z_row + wide * z_col
                 t_at = begin + rows[:, None] * t_row + wide * t_col
                 w_at = rows[:, None] * w_row + wide * w_col
-                at = begin + rows[:, None] * L + wide
+                cell = begin + rows[:, None] * L + wide
                 acc, known = _tile(
-                    acc, known, given, numbers, z_at, t_at, w_at, at, rows, first, columns, inside, within, item, steep,
-                    HOW, True, C,
+                    acc, known, given, numbers, z_at, t_at, w_at, cell, rows, first, columns, inside, within, item,
+                    steep, HOW, True, C,
                 )  # fmt: skip
     if COST and not EACH:
         tl.store(parts + tl.program_id(0), (tl.sum(tl.sum(acc, 1), 0) + tl.sum(tl.sum(rim, 1), 0)).to(tl.float64))

@@ -1,4 +1,4 @@
-"""What programs of one launch know of each other (Triton): which of them comes last, and the sum of their parts."""
+"""Coordination of the programs of one launch (Triton): which of them comes last, and the sum of their parts."""
 
 # mypy: ignore-errors
 
@@ -12,7 +12,7 @@ PARTS = tl.constexpr(1024)  # sums of programs that are added at a time
 
 @triton.jit
 def is_last(counter):
-    """Whether this is the last program to come; the counter is then 0 again."""
+    """Return whether this is the last program to come; the counter is then 0 again."""
     tl.debug_barrier()
     last = tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
     if last:

@@ -58,19 +58,19 @@ def average_precision_rows(scores: Tensor, targets: Tensor, on_cpu: bool = False
 def _fill(scores: Tensor, targets: Tensor, tally: Tensor, work: Tensor, out: Tensor) -> None:
     """Fill the beginning of `out` for some rows; at the end of `tally` and `out` values not allowed are counted."""
     n_rows, width = scores.shape
-    found, ordered = work
+    positives, ordered = work
     bad = len(tally) - 1
     block = min(MOST_IN_BLOCK, max(16, triton.next_power_of_2(width)))
     n_blocks, lanes = triton.cdiv(width, block), min(_LANES, block)
     tiles = (triton.cdiv(width, _TILE_CELLS) * triton.cdiv(n_rows, _TILE_ROWS),)
     layout = (n_rows, width, *scores.stride(), *targets.stride(), _TILE_ROWS, _TILE_CELLS)
-    _gather[tiles](scores, targets, tally, found, bad, *layout)
+    _gather[tiles](scores, targets, tally, positives, bad, *layout)
     across = _across(n_rows, n_blocks)
-    _sort[(n_rows * across,)](tally, found, width, across, block, num_warps=max(1, block // 128))
+    _sort[(n_rows * across,)](tally, positives, width, across, block, num_warps=max(1, block // 128))
     across = _across(n_rows, triton.cdiv(width, lanes))
     columns = min(_BLOCKS_AT_ONCE, triton.next_power_of_2(n_blocks))
-    _merge[(n_rows * across,)](tally, found, ordered, width, across, block, lanes, columns)
-    between = found.zero_()
+    _merge[(n_rows * across,)](tally, positives, ordered, width, across, block, lanes, columns)
+    between = positives.zero_()
     _bucket[tiles](scores, targets, tally, ordered, between, *layout, _LOWEST)
     _finish[(n_rows,)](tally, ordered, between, out, width, bad, 4 * block, num_warps=max(1, block // 64))
 
@@ -99,7 +99,7 @@ def _ordered(score):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _gather(  # type: ignore[no-untyped-def]
-    scores, targets, tally, found, bad, n_rows, width, s_row, s_cell, t_row, t_cell,
+    scores, targets, tally, positives, bad, n_rows, width, s_row, s_cell, t_row, t_cell,
     ROWS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
     """Write the positives of each row at its beginning, in any order, and count them and the values not allowed."""
@@ -112,20 +112,22 @@ def _gather(  # type: ignore[no-untyped-def]
     hit = t >= 0.5
     one = hit.to(tl.int32)
     n = tl.sum(one, axis=1)
-    place = tl.atomic_add(tally + r, n, mask=n > 0)
-    tl.store(found + row * width + place[:, None] + tl.cumsum(one, axis=1) - 1, _ordered(s), mask=hit)
+    slot = tl.atomic_add(tally + r, n, mask=n > 0)
+    tl.store(positives + row * width + slot[:, None] + tl.cumsum(one, axis=1) - 1, _ordered(s), mask=hit)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _sort(tally, found, width, across, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sort(tally, positives, width, across, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sort each block of a row's positives."""
     row = tl.program_id(0) // across
     n = tl.load(tally + row)
-    found += row.to(tl.int64) * width
+    positives += row.to(tl.int64) * width
     begin = (tl.program_id(0) % across) * BLOCK
     while begin < n:
-        at = begin + tl.arange(0, BLOCK)
-        tl.store(found + at, tl.sort(tl.load(found + at, mask=at < n, other=0x7FFFFFFF)), mask=at < n)
+        cells = begin + tl.arange(0, BLOCK)
+        tl.store(
+            positives + cells, tl.sort(tl.load(positives + cells, mask=cells < n, other=0x7FFFFFFF)), mask=cells < n
+        )
         begin += across * BLOCK
 
 
@@ -144,7 +146,7 @@ def _below(values, bound, low, high, most):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _merge(  # type: ignore[no-untyped-def]
-    tally, found, ordered, width, across, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr
+    tally, positives, ordered, width, across, BLOCK: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Put each positive of a row where it belongs among all: behind the smaller ones of every block.
 
@@ -152,23 +154,23 @@ def _merge(  # type: ignore[no-untyped-def]
     """
     row = tl.program_id(0) // across
     n = tl.load(tally + row)
-    found += row.to(tl.int64) * width
+    positives += row.to(tl.int64) * width
     ordered += row.to(tl.int64) * width
     begin = (tl.program_id(0) % across) * LANES
     while begin < n:
-        at = begin + tl.arange(0, LANES)
-        mine = tl.load(found + at, mask=at < n, other=0)
+        cells = begin + tl.arange(0, LANES)
+        mine = tl.load(positives + cells, mask=cells < n, other=0)
         own = begin // BLOCK
-        place = at - own * BLOCK
+        rank = cells - own * BLOCK
         group = tl.where(n > BLOCK, 0, n)  # a block alone is all there is
         while group < n:
             block = group // BLOCK + tl.arange(0, COLUMNS)[None, :]
             bound = mine[:, None] + tl.where(block < own, 1, 0)
             first = tl.broadcast_to(block * BLOCK, (LANES, COLUMNS))
             end = tl.minimum(first + tl.where(block == own, 0, BLOCK), n)
-            place += tl.sum(_below(found, bound, first, end, tl.minimum(n, BLOCK)) - first, axis=1)
+            rank += tl.sum(_below(positives, bound, first, end, tl.minimum(n, BLOCK)) - first, axis=1)
             group += COLUMNS * BLOCK
-        tl.store(ordered + place, mine, mask=at < n)
+        tl.store(ordered + rank, mine, mask=cells < n)
         begin += across * LANES
 
 
@@ -199,20 +201,20 @@ def _bucket(  # type: ignore[no-untyped-def]
     sums = tl.histogram(tl.ravel(local), ROWS * LOWEST, mask=few)
     bin_ = tl.arange(0, ROWS * LOWEST)
     first = (tl.program_id(0) // tl.cdiv(width, CELLS) * ROWS).to(tl.int64)
-    at = (first + bin_ // LOWEST) * width + bin_ % LOWEST
-    tl.atomic_add(between + at, sums, mask=sums > 0, sem="relaxed")
+    begin = (first + bin_ // LOWEST) * width + bin_ % LOWEST
+    tl.atomic_add(between + begin, sums, mask=sums > 0, sem="relaxed")
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _run_start(values, at, inside):  # type: ignore[no-untyped-def]
+def _run_start(values, position, inside):  # type: ignore[no-untyped-def]
     """The first place of the run of equal values that `at` lies in, among sorted values."""
-    mine = tl.load(values + at, mask=inside, other=0)
+    mine = tl.load(values + position, mask=inside, other=0)
     step = 1
-    back = inside & (at >= step)
-    while tl.max((back & (tl.load(values + at - step, mask=back, other=0) == mine)).to(tl.int32), axis=0) > 0:
+    back = inside & (position >= step)
+    while tl.max((back & (tl.load(values + position - step, mask=back, other=0) == mine)).to(tl.int32), axis=0) > 0:
         step *= 2
-        back = inside & (at >= step)
-    start = at
+        back = inside & (position >= step)
+    start = position
     while step > 0:
         back = inside & (start >= step)
         start = tl.where(back & (tl.load(values + start - step, mask=back, other=0) == mine), start - step, start)
@@ -233,11 +235,11 @@ def _finish(tally, ordered, between, out, width, bad, BLOCK: tl.constexpr):  # t
     above = tl.zeros((), dtype=tl.int32)  # cells at or above every positive looked at so far, from the highest down
     stop = n
     while stop > 0:
-        at = stop - BLOCK + tl.arange(0, BLOCK)
-        inside = at >= 0
-        cells = tl.load(between + at, mask=inside, other=0)
+        last = stop - BLOCK + tl.arange(0, BLOCK)
+        inside = last >= 0
+        cells = tl.load(between + last, mask=inside, other=0)
         at_or_above = tl.where(inside, above + tl.cumsum(cells, axis=0, reverse=True), 1)
-        hits = n - _run_start(ordered, at, inside)
+        hits = n - _run_start(ordered, last, inside)
         total += tl.where(inside, hits.to(tl.float64) / at_or_above.to(tl.float64), 0.0)
         above += tl.sum(cells, axis=0)
         stop -= BLOCK

@@ -1,4 +1,4 @@
-"""What a loss asks of its targets before its own pass (Triton): known labels, and the sums of re-balanced weights."""
+"""Passes over targets before that of the loss (Triton): known labels, and the sums of re-balanced weights."""
 
 # mypy: ignore-errors
 
@@ -13,13 +13,13 @@ from steelyard.kernels.programs import is_last, total
 
 @triton.jit
 def cells_before(base, GRAIN: tl.constexpr):
-    """How many cells lie between `base` and the next multiple of GRAIN."""
+    """Return how many cells lie between `base` and the next multiple of GRAIN."""
     return ((GRAIN - base % GRAIN) % GRAIN).to(tl.int32)
 
 
 @triton.jit
 def known_cells(targets, first, n, C: tl.constexpr):
-    """How many of the cells first … first + C − 1 of n are known, a lane each."""
+    """Return how many of the cells first … first + C − 1 of n are known, a lane each."""
     lane = tl.arange(0, C)
     inside = lane < tl.minimum(n - first, C).to(tl.int32)
     return (tl.load(targets + first + lane, mask=inside, other=-1).to(tl.float32) != -1).to(tl.int32)
@@ -34,7 +34,7 @@ def _words(targets, left, C: tl.constexpr):
 
 @triton.jit
 def _known_of(word):
-    """How many of the four targets in a word are not −1."""
+    """Return how many of the four targets in a word are not −1."""
     signs = ~word & -2139062144  # 0x80808080
     if FAST:
         return tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [signs], tl.int32, is_pure=True, pack=1)
@@ -92,9 +92,9 @@ def rows(
             if WORDS:
                 word = _words(targets + origin + first, rest - first, C)
                 present = word & ~(word >> 7)
-                at = inverse + head + first + 4 * lane
+                address = inverse + head + first + 4 * lane
                 for i in tl.static_range(4):  # few are present: hardly anything is read
-                    acc += tl.load(at + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
+                    acc += tl.load(address + i, mask=(present & (1 << (8 * i))) != 0, other=0.0)
                 if HOLES:
                     seen += _known_of(word)
             else:

@@ -1,4 +1,4 @@
-"""Who has which label: the table of labels and the convention of a target."""
+"""The table of labels, and the values a target may have."""
 
 from steelyard.labels.table import Labels
 from steelyard.labels.targets import UNKNOWN

@@ -17,7 +17,7 @@ Index: TypeAlias = NDArray[np.int64]
 _BLOCK = 1 << 22  # dense cells of a block of rows
 
 
-class Cells(NamedTuple):
+class SparseCells(NamedTuple):
     """The cells of an (N, L) table that differ from `fill`, 0 or −1: a CSR array that also stores zeros.
 
     Its data are int8 where every value is 1, 0 or −1, else float32.
@@ -27,14 +27,14 @@ class Cells(NamedTuple):
     fill: int
 
     @classmethod
-    def from_dense(cls, values: Array) -> Cells:
+    def from_dense(cls, values: Array) -> SparseCells:
         """Compress checked `values` (N, L), with the fill value that leaves fewer cells to keep."""
         parts = [values[start:stop] for start, stop in row_blocks(*values.shape)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
         return cls.from_blocks(map(narrow, parts), values.shape, UNKNOWN if surplus > 0 else 0)
 
     @classmethod
-    def from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, ...], fill: int) -> Cells:
+    def from_blocks(cls, blocks: Iterable[Array], shape: tuple[int, ...], fill: int) -> SparseCells:
         """Compress blocks of consecutive rows, `narrow`."""
         lengths: list[Array] = [np.zeros(1, np.int64)]
         columns: list[Array] = [np.zeros(0, np.int32)]
@@ -48,7 +48,7 @@ class Cells(NamedTuple):
         return cls(as_csr(np.concatenate(data), np.concatenate(columns), starts, shape), fill)
 
     @classmethod
-    def from_listed(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> Cells:
+    def from_listed(cls, items: Array, columns: Array, data: Array, shape: tuple[int, int], fill: int) -> SparseCells:
         """Compress distinct cells, `narrow`; those equal to `fill` are left out."""
         kept = data != fill
         if not kept.all():
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
         values[np.repeat(np.arange(len(index)), np.diff(rows.indptr)), rows.indices] = rows.data
         return values
 
-    def take(self, index: Index) -> Cells:
+    def take(self, index: Index) -> SparseCells:
         """Return the rows at `index`, compressed."""
         rows = self.matrix[index]
         rows.data = as_stored(rows.data)
@@ -76,29 +76,29 @@ class Cells(NamedTuple):
         ones.eliminate_zeros()
         return ones
 
-    def arranged(self, places: Index, n_labels: int, missing: int) -> Cells:
+    def arranged(self, columns: Index, n_labels: int, missing: int) -> SparseCells:
         """Return L = `n_labels` columns: column c at `places[c]`, dropped where that is −1; all others hold `missing`.
 
         Where what is missing would have to be kept, the fill value is the one that leaves fewer cells to keep, and no
         more than a block of rows is dense at a time.
         """
-        kept, shape = np.flatnonzero(places >= 0), (self.matrix.shape[0], n_labels)
+        kept, shape = np.flatnonzero(columns >= 0), (self.matrix.shape[0], n_labels)
         cells = self.matrix.tocoo()
-        at = places[cells.col]
-        there = at >= 0
+        column = columns[cells.col]
+        there = column >= 0
         data = cells.data[there]
         if len(kept) == n_labels or missing == self.fill:
-            return Cells.from_listed(cells.row[there], at[there], data, shape, self.fill)
+            return SparseCells.from_listed(cells.row[there], column[there], data, shape, self.fill)
         n_other = shape[0] * len(kept) - np.count_nonzero(data == missing)
         fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
 
         def blocks() -> Iterator[Array]:
             for start, stop in row_blocks(*shape):
                 block = np.full((stop - start, n_labels), missing, data.dtype)
-                block[:, places[kept]] = self.dense(np.arange(start, stop))[:, kept]
+                block[:, columns[kept]] = self.dense(np.arange(start, stop))[:, kept]
                 yield block
 
-        return Cells.from_blocks(blocks(), shape, fill)
+        return SparseCells.from_blocks(blocks(), shape, fill)
 
 
 def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -> Any:
@@ -108,27 +108,27 @@ def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -
 
 
 def row_blocks(n_items: int, n_labels: int) -> Iterator[tuple[int, int]]:
-    """First and last row (exclusive) of consecutive blocks of at most four million cells."""
+    """Yield first and last row (exclusive) of consecutive blocks of at most four million cells."""
     step = max(1, _BLOCK // n_labels)
     for start in range(0, n_items, step):
         yield start, min(start + step, n_items)
 
 
 def column_type(n_labels: int) -> np.dtype[Any]:
-    """The smallest unsigned integer that holds the number of a label."""
+    """Return the smallest unsigned integer type that holds the number of a label."""
     return np.min_scalar_type(n_labels - 1)
 
 
 def narrow(values: Array) -> Array:
-    """Checked values as float32 where they are wider: what that rounds to 0 or 1 is not soft."""
+    """Return checked values as float32 where they are wider; a value that this rounds to 0 or 1 is not soft."""
     return values.astype(np.float32) if values.dtype.kind == "f" and values.dtype.itemsize > 4 else values
 
 
 def is_soft(values: Array) -> bool:
-    """Whether a value lies strictly between 0 and 1."""
+    """Return whether a value lies strictly between 0 and 1."""
     return values.dtype.kind == "f" and bool(((values > 0) & (values < 1)).any())
 
 
 def as_stored(data: Array) -> Array:
-    """Checked values as int8, or as float32 where one is soft."""
+    """Return checked values as int8, or as float32 where one is soft."""
     return data.astype(np.float32 if is_soft(data) else np.int8, copy=False)

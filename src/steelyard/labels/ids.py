@@ -17,15 +17,17 @@ Index: TypeAlias = NDArray[np.int64]
 class Ids(Sequence[str]):
     """A frozen sequence of distinct strings, held as one Arrow array, or as numbers that are written out when read.
 
-    Arguments: `texts`, a sequence of str, a numpy array of str or an Arrow array; made from numbers by `Ids.numbered`.
+    Args:
+        texts: a sequence of str, a numpy array of str or an Arrow array; `Ids.numbered` makes them from numbers.
+        name: of the strings, in errors.
     """
 
     __slots__ = ("_numbers", "_texts")
 
-    def __init__(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray, what: str = "ids") -> None:
+    def __init__(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray, name: str = "ids") -> None:
         self._numbers: Index | range | None = None
-        self._texts: Any = _as_arrow(texts, what)
-        _check_distinct(self._texts, what)
+        self._texts: Any = _as_arrow(texts, name)
+        _check_distinct(self._texts, name)
 
     @classmethod
     def numbered(cls, numbers: int | Index) -> Ids:
@@ -95,20 +97,20 @@ class Ids(Sequence[str]):
         return f"Ids({', '.join(shown)})"
 
 
-def several(texts: Iterable[str], what: str) -> tuple[str, ...]:
+def several(texts: Iterable[str], name: str) -> tuple[str, ...]:
     """Return texts that are given as a sequence; one string, which is a sequence of its letters, is refused."""
-    check_several(texts, what)
+    check_several(texts, name)
     return tuple(texts)
 
 
-def check_several(texts: object, what: str) -> None:
-    """Refuse one string where one for each is wanted."""
+def check_several(texts: object, name: str) -> None:
+    """Raise on a single string, given where a sequence of strings is needed."""
     if isinstance(texts, str | bytes):
-        raise ValueError(f"{what} is the single string {texts!r:.60}: give one string for each")
+        raise ValueError(f"{name} is the single string {texts!r:.60}: give one string for each")
 
 
-def _as_arrow(texts: Any, what: str) -> Any:
-    check_several(texts, what)
+def _as_arrow(texts: Any, name: str) -> Any:
+    check_several(texts, name)
     if isinstance(texts, Ids):
         return texts.arrow
     if isinstance(texts, np.ndarray):
@@ -117,25 +119,25 @@ def _as_arrow(texts: Any, what: str) -> Any:
         texts = list(texts)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
-                raise ValueError(f"{what}[{i}] is {text!r}, a {type(text).__name__}: give a string")
+                raise ValueError(f"{name}[{i}] is {text!r}, a {type(text).__name__}: give a string")
         try:
             texts = pa.array(texts, pa.large_string())
         except UnicodeEncodeError as error:
-            raise ValueError(f"{what} holds {error.object!r:.60}, which is not Unicode: rename it") from None
+            raise ValueError(f"{name} holds {error.object!r:.60}, which is not Unicode: rename it") from None
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
-        raise ValueError(f"{what} is an Arrow array of {texts.type}: give strings")
+        raise ValueError(f"{name} is an Arrow array of {texts.type}: give strings")
     if texts.null_count:
-        raise ValueError(f"{what}[{pc.index(texts.is_null(), True)}] is null: give a string")
+        raise ValueError(f"{name}[{pc.index(texts.is_null(), True)}] is null: give a string")
     return texts.cast(pa.large_string())
 
 
-def _check_distinct(texts: Any, what: str) -> None:
+def _check_distinct(texts: Any, name: str) -> None:
     if pc.count_distinct(texts).as_py() == len(texts):
         return
     codes = texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     again = int(order[1:][codes[order[1:]] == codes[order[:-1]]].min())
     first = int(np.flatnonzero(codes == codes[again])[0])
-    raise ValueError(f"{what}[{first}] and {what}[{again}] are both {str(texts[again])!r}: they must be distinct")
+    raise ValueError(f"{name}[{first}] and {name}[{again}] are both {str(texts[again])!r}: they must be distinct")

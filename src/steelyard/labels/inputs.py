@@ -1,4 +1,4 @@
-"""What may be handed to a table of labels, checked."""
+"""Checks of the arguments of a table of labels."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def as_whole(value: Any, name: str) -> int:
         raise ValueError(f"{name} is {value!r:.60}: give a whole number") from None
 
 
-def as_index(index: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
+def as_index(index: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
     """Return whole numbers (k,) from 0 to n − 1."""
-    at = np.asarray(index)
-    if at.ndim != 1 or (at.dtype.kind not in "iu" and len(at)):
-        raise ValueError(f"{what} has dtype {at.dtype} and shape {at.shape}: give whole numbers, (k,)")
-    if len(at) and not (at.min() >= 0 and at.max() < n):
-        k = int(np.argmax((at < 0) | (at >= n)))
-        raise ValueError(f"{what}[{k}] is {at[k]}: it must lie between 0 and {n - 1}")
-    return at.astype(np.int64, copy=False)
+    numbers = np.asarray(index)
+    if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
+        raise ValueError(f"{name} has dtype {numbers.dtype} and shape {numbers.shape}: give whole numbers, (k,)")
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < n):
+        k = int(np.argmax((numbers < 0) | (numbers >= n)))
+        raise ValueError(f"{name}[{k}] is {numbers[k]}: it must lie between 0 and {n - 1}")
+    return numbers.astype(np.int64, copy=False)
 
 
 def bad_values(values: NDArray[Any]) -> NDArray[np.bool_] | None:

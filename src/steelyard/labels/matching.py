@@ -13,12 +13,12 @@ from steelyard.labels import UNKNOWN
 
 @dataclass(frozen=True)
 class Match:
-    """Where each label of a model stands among those of some data."""
+    """The position of each label of a model among those of some data."""
 
     columns: tuple[int, ...]
     """The data's column of each of the model's labels, −1 where it has none."""
     n_columns: int
-    """How many labels the data has."""
+    """The number of labels of the data."""
     lacking: tuple[str, ...]
     """The model's labels that the data lacks."""
     besides: tuple[str, ...]
@@ -26,37 +26,37 @@ class Match:
 
     @property
     def notes(self) -> list[str]:
-        """What differs, a sentence each."""
-        found = []
+        """One sentence for each difference."""
+        notes = []
         if self.lacking:
-            found.append(f"the data lacks {some_labels(self.lacking)} of the model: unknown, not absent, for all items")
+            notes.append(f"the data lacks {some_labels(self.lacking)} of the model: unknown, not absent, for all items")
         if self.besides:
-            found.append(f"the data has {some_labels(self.besides)} besides, which the model does not know: left out")
-        return found
+            notes.append(f"the data also has {some_labels(self.besides)}, which the model does not know: ignored")
+        return notes
 
     def targets(self, values: Tensor) -> Tensor:
         """Return targets (N, L') of the data as (N, L) in the order of the model, unknown where the data lacks one."""
         if values.ndim != 2 or values.shape[1] != self.n_columns:
-            raise ValueError(f"targets has shape {tuple(values.shape)}: give (N, {self.n_columns}), one column a label")
+            raise ValueError(f"targets has shape {tuple(values.shape)}: give (N, {self.n_columns}), a column per label")
         if self.columns == tuple(range(self.n_columns)):
             return values
         out = torch.full((len(values), len(self.columns)), UNKNOWN, dtype=_signed(values.dtype))
-        at = torch.tensor(self.columns)
-        out[:, at >= 0] = values[:, at[at >= 0]].to(out.dtype)
+        columns = torch.tensor(self.columns)
+        out[:, columns >= 0] = values[:, columns[columns >= 0]].to(out.dtype)
         return out
 
 
 def match_labels(names: Sequence[str], others: Sequence[str]) -> Match:
     """Return where each label of a model, `names`, stands among `others`; none in common is refused."""
-    place = {name: c for c, name in enumerate(others)}
-    columns = tuple(place.get(name, -1) for name in names)
+    position = {name: c for c, name in enumerate(others)}
+    columns = tuple(position.get(name, -1) for name in names)
     if max(columns) < 0:
         raise ValueError(
             f"the data has none of the model's labels, but {some_labels(tuple(others))} where the model has "
             f"{some_labels(tuple(names))}: give data with the same label names"
         )
     known = set(names)
-    lacking = tuple(name for name in names if name not in place)
+    lacking = tuple(name for name in names if name not in position)
     return Match(columns, len(others), lacking, tuple(name for name in others if name not in known))
 
 

@@ -1,4 +1,4 @@
-"""Who has which label: the frozen table of all labels and its statistics."""
+"""The frozen table of all labels, and its statistics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Cells, Index, column_type, narrow, row_blocks
+from steelyard.labels.cells import Array, Index, SparseCells, column_type, narrow, row_blocks
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
@@ -32,8 +32,22 @@ class Labels:
     Only the cells that differ from one fill value (0 or −1) are kept: ten million items with five known labels each
     take about 290 MB. A label counts as positive where its value is at least .5; an unknown one is never a negative.
 
-    Arguments: `values` (N, L), numpy array or tensor of real numbers; `names` of the L labels and `ids` of the N
-    items, distinct strings ("0", "1", … where not given).
+    Args:
+        values: (N, L), a numpy array or tensor of real numbers.
+        names: of the L labels, distinct strings; "0", "1", … where not given.
+        ids: of the N items, likewise.
+
+    Examples:
+        >>> labels = sy.Labels(np.array([[1, 0, -1], [1, 1, 0], [-1, 0, 0]]), names=["person", "dog", "car"])
+        >>> labels
+        Labels(3 items × 3 labels, 3 positives, 22.2 % unknown)
+        >>> labels.counts, labels.n_known
+        (array([2, 1, 0]), array([2, 3, 2]))
+        >>> labels.prior  # of person: 2 of 2 known labels, not 2 of 3 items
+        array([1.        , 0.33333333, 0.        ])
+        >>> labels.take([0, 2]).values
+        array([[ 1,  0, -1],
+               [-1,  0,  0]], dtype=int8)
     """
 
     names: tuple[str, ...]
@@ -41,7 +55,7 @@ class Labels:
     item_groups: Array | None
     """The group of each item, (N,) integers: items of one group stay together in every split; None where each item is
     its own group."""
-    _cells: Cells
+    _cells: SparseCells
 
     def __init__(self, values: ArrayLike | torch.Tensor, names: Names | None = None, ids: Names | None = None) -> None:
         dense = as_values(values)
@@ -51,7 +65,7 @@ class Labels:
             if (bad := bad_values(dense[start:stop])) is not None:
                 i, j = np.argwhere(bad)[0] + (start, 0)
                 raise ValueError(f"values[{i}, {j}] is {dense[i, j]}: {LEGEND}")
-        self._fill_in(Cells.from_dense(dense), *texts)
+        self._fill_in(SparseCells.from_dense(dense), *texts)
 
     @classmethod
     def from_cells(
@@ -66,9 +80,12 @@ class Labels:
     ) -> Labels:
         """Make a table from a list of cells.
 
-        Arguments: `items`, `labels`, `values` (n,), the row, the column and the value of each cell, in any order;
-        `shape` (N, L); `fill`, the value of cells not listed, 0 absent or −1 unknown. A cell listed twice must have
-        the same value each time.
+        Args:
+            items, labels, values: the row, the column and the value of each cell, (n,), in any order. A cell listed
+                twice must have the same value each time.
+            shape: (N, L).
+            fill: the value of cells not listed, 0 absent or −1 unknown.
+            names, ids: as for `Labels`.
         """
         if fill not in (0, UNKNOWN):
             raise ValueError(f"fill is {fill}: cells not listed are 0 (absent) or -1 (unknown)")
@@ -95,21 +112,27 @@ class Labels:
                 raise ValueError(f"the cell of {who} is listed twice, as {low} and as {high}: list it once")
             key, data = np.delete(key, again), np.delete(data, again)
             row, column = np.divmod(key, shape[1])
-        return cls._of(Cells.from_listed(row, column, data, shape, fill), label_names, item_ids)
+        return cls._of(SparseCells.from_listed(row, column, data, shape, fill), label_names, item_ids)
 
     @classmethod
     def from_scipy(cls, matrix: Any, fill: int = 0, names: Names | None = None, ids: Names | None = None) -> Labels:
-        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent."""
+        """Make a table from a sparse scipy matrix (N, L): a cell it does not store is `fill`, a stored 0 is absent.
+
+        Args:
+            matrix: (N, L).
+            fill: 0 absent or −1 unknown.
+            names, ids: as for `Labels`.
+        """
         cells = matrix.tocoo()
         return cls.from_cells(cells.row, cells.col, cells.data, cells.shape, fill, names, ids)
 
     @classmethod
-    def _of(cls, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> Labels:
+    def _of(cls, cells: SparseCells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> Labels:
         self = object.__new__(cls)
         self._fill_in(cells, names, ids, groups)
         return self
 
-    def _fill_in(self, cells: Cells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
+    def _fill_in(self, cells: SparseCells, names: tuple[str, ...], ids: Ids, groups: Array | None = None) -> None:
         for array in (cells.matrix.data, cells.matrix.indices, cells.matrix.indptr):
             array.setflags(write=False)
         vars(self).update(_cells=cells, names=names, ids=ids, item_groups=groups)
@@ -162,22 +185,22 @@ class Labels:
 
     def take(self, index: ArrayLike) -> Labels:
         """Return the table of the distinct items at `index`, in that order, with the same names."""
-        at = as_index(index, self.n_items, "index")
-        increasing = np.sort(at)
+        rows = as_index(index, self.n_items, "index")
+        increasing = np.sort(rows)
         if len(twice := increasing[1:][increasing[1:] == increasing[:-1]]):
             raise ValueError(f"index holds {twice[0]} twice: an item is taken once; .rows(index) may repeat")
-        groups = None if self.item_groups is None else self.item_groups[at]
-        return Labels._of(self._cells.take(at), self.names, self.ids.take(at), groups)
+        groups = None if self.item_groups is None else self.item_groups[rows]
+        return Labels._of(self._cells.take(rows), self.names, self.ids.take(rows), groups)
 
     def arranged(self, names: Names, missing: int) -> Labels:
         """Return the same items with exactly the labels `names`, in that order; one not here is `missing`, 0 or −1."""
         if missing not in (0, UNKNOWN):
             raise ValueError(f"missing is {missing}: a label that is not here is 0 (absent) or -1 (unknown)")
-        wanted = tuple(Ids(names, "names"))
-        shape = as_shape((self.n_items, len(wanted)))
-        at = {name: j for j, name in enumerate(wanted)}
-        places = np.array([at.get(name, -1) for name in self.names])
-        return Labels._of(self._cells.arranged(places, shape[1], missing), wanted, self.ids, self.item_groups)
+        new_names = tuple(Ids(names, "names"))
+        shape = as_shape((self.n_items, len(new_names)))
+        position = {name: j for j, name in enumerate(new_names)}
+        columns = np.array([position.get(name, -1) for name in self.names])
+        return Labels._of(self._cells.arranged(columns, shape[1], missing), new_names, self.ids, self.item_groups)
 
     def renamed(self, names: Names) -> Labels:
         """Return the same table with its labels called `names`, in their order."""
@@ -203,9 +226,9 @@ class Labels:
 
     def listed(self, index: ArrayLike) -> tuple[Array, Array, Array]:
         """Return the cells of the items at `index` (k,) that are not `fill`: place in `index`, label and value."""
-        at = as_index(index, self.n_items, "index")
-        rows = self._cells.matrix[at]
-        return np.repeat(np.arange(len(at)), np.diff(rows.indptr)), rows.indices, rows.data
+        positions = as_index(index, self.n_items, "index")
+        rows = self._cells.matrix[positions]
+        return np.repeat(np.arange(len(positions)), np.diff(rows.indptr)), rows.indices, rows.data
 
     def positives(self) -> tuple[Array, Array]:
         """Return items and labels of the positive cells, by item, then label."""
@@ -313,7 +336,11 @@ class Labels:
 
     @classmethod
     def load(cls, path: str | Path) -> Labels:
-        """Read a table that `save` wrote."""
+        """Read a table that `save` wrote.
+
+        Args:
+            path: a file that `save` wrote.
+        """
         cells, names, ids = store.read(Path(path))
         return cls._of(cells, tuple(names), ids)
 
@@ -334,9 +361,9 @@ class Labels:
 def _as_texts(shape: tuple[int, int], names: Names | None, ids: Names | None) -> tuple[tuple[str, ...], Ids]:
     labels = Ids.numbered(shape[1]) if names is None else Ids(names, "names")
     items = Ids.numbered(shape[0]) if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
-    for what, given, wanted in (("names", labels, shape[1]), ("ids", items, shape[0])):
-        if len(given) != wanted:
-            raise ValueError(f"{what} has {len(given)} entries, but the table has shape {shape}: give {wanted}")
+    for name, given, n in (("names", labels, shape[1]), ("ids", items, shape[0])):
+        if len(given) != n:
+            raise ValueError(f"{name} has {len(given)} entries, but the table has shape {shape}: give {n}")
     return tuple(labels), items
 
 

@@ -1,4 +1,4 @@
-"""What a target is, everywhere: 1 present, 0 absent, between them soft, −1 unknown."""
+"""Targets: 1 present, 0 absent, between them soft, −1 unknown."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ def refuse(bad: Tensor, name: str, values: Tensor, remedy: str) -> None:
     """Raise if any of `values`, which are called `name`, is bad: the first is named by its place, remedy behind it."""
     if bool(bad.any()):
         where = tuple(bad.nonzero()[0].tolist())
-        place = f"[{', '.join(map(str, where))}]" if where else ""
-        raise ValueError(f"{name}{place} is {values[where].item():g}: {remedy}")
+        position = f"[{', '.join(map(str, where))}]" if where else ""
+        raise ValueError(f"{name}{position} is {values[where].item():g}: {remedy}")
 
 
 def known(targets: Tensor) -> Tensor:
-    """Boolean mask of the labels that were annotated."""
+    """Return a boolean mask of the labels that were annotated."""
     return targets != UNKNOWN
 
 
@@ -133,7 +133,7 @@ def check_within(counts: Tensor, n_known: Tensor) -> None:
 
 
 def check_known(n_known: int | ArrayLike, n_labels: int) -> Tensor:
-    """Return the known labels of each class, k_c, as float64 (L,), from one number or one a class."""
+    """Return the known labels of each class, k_c, as float64 (L,), from one number, or one per class."""
     k = check_vector("n_known", torch.atleast_1d(as_tensor(n_known, "n_known")))
     if len(k) not in (1, n_labels):
         raise ValueError(f"n_known has {len(k)} values: give one number, or one for each of {n_labels} classes")

@@ -1,4 +1,4 @@
-"""What one label costs: pairs of partial losses of the logit, each with its own probability."""
+"""Losses: pairs of partial losses of the logit, each with its own probability."""
 
 from steelyard.losses.asymmetric import Asymmetric
 from steelyard.losses.bce import BCE

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.kernels.fused import SHIFTED, SOFTPLUS, Pair
+from steelyard.kernels.fused import SHIFTED, SOFTPLUS, KernelPair
 from steelyard.losses.focused import LOG_ZERO, focused, focused_log_slope, log1mexp, power
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -39,6 +39,16 @@ class Asymmetric(AnalyticLoss):
         detach_focus: treat the focusing weights as constants in the gradient.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> z = torch.tensor([-4.0, -1.0, 0.0, 2.0])
+        >>> torch.sigmoid(z)
+        tensor([0.0180, 0.2689, 0.5000, 0.8808])
+        >>> loss = sy.losses.Asymmetric()
+        >>> loss.probability(z)  # what the same logits mean after training with this loss
+        tensor([0.0000, 0.0008, 0.0359, 0.7126])
+        >>> [round(end, 3) for end in loss.eta_range]  # no logit stands for a probability above .942
+        [0.0, 0.942]
     """
 
     def __init__(
@@ -68,7 +78,7 @@ class Asymmetric(AnalyticLoss):
         (up, rise), (down, fall) = self._present(z), self._absent(z)
         return torch.addcmul(side * up, 1 - side, down), torch.addcmul(side * rise, 1 - side, fall)
 
-    def kernel(self) -> Pair:
+    def kernel(self) -> KernelPair:
         """Return this pair as the fused kernels know it."""
         return _pair((self.gamma_pos, self.gamma_neg), self.detach_focus, self.margin, self.z_margin)
 
@@ -86,7 +96,7 @@ class Asymmetric(AnalyticLoss):
         up = log_p + self.gamma_neg * log_s + cost
         if not self.detach_focus:
             up = up + torch.log1p(self.gamma_neg * (1 - s) * cost / s)
-        # log_q belongs to `up` too, and is all of `down` where γ₊ = 0: first together, far from 0 as they are
+        # subtracted from each other first: both are large, and cancel exactly where γ₊ = 0
         return torch.where(below, LOG_ZERO, (up + (log_q - down)).clamp_min(LOG_ZERO))
 
     def _present(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,8 +162,8 @@ class Asymmetric(AnalyticLoss):
 
 
 @cache
-def _pair(gamma: tuple[float, float], detach: bool, margin: float, z_margin: float) -> Pair:
+def _pair(gamma: tuple[float, float], detach: bool, margin: float, z_margin: float) -> KernelPair:
     if margin == 0:
-        return Pair(SOFTPLUS, gamma=gamma, detach=detach)
+        return KernelPair(SOFTPLUS, gamma=gamma, detach=detach)
     first = float(np.float32(z_margin))
-    return Pair(SHIFTED, gamma=gamma, detach=detach, margin=margin, edge=(first, z_margin - first))
+    return KernelPair(SHIFTED, gamma=gamma, detach=detach, margin=margin, edge=(first, z_margin - first))

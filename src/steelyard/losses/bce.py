@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.kernels.fused import Pair
+from steelyard.kernels.fused import KernelPair
 from steelyard.losses.focused import LOG_ZERO, focused, log1mexp
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -23,6 +23,17 @@ class BCE(AnalyticLoss):
             η = (σ(z) − s/2)/(1−s), at log-odds ±100 where that leaves (0, 1).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 99.0, -1.0]]), torch.tensor([[1, -1, 0]])
+        >>> loss = sy.losses.BCE()
+        >>> loss(logits, targets)  # the mean over two labels: the one that is −1 is unknown
+        tensor(0.2201)
+        >>> torch.equal(loss.probability(logits), torch.sigmoid(logits))
+        True
+        >>> smooth = sy.losses.BCE(smoothing=0.1)
+        >>> smooth.probability(torch.tensor([2.0]))  # above σ(2) = .88, which smoothing has lowered
+        tensor([0.9231])
     """
 
     def __init__(self, smoothing: float = 0.0, *, reduction: Reduction = "mean", validate: bool = False) -> None:
@@ -39,7 +50,7 @@ class BCE(AnalyticLoss):
             cost, slope = cost - self.smoothing / 2 * x, slope - self.smoothing / 2
         return cost, slope.mul_(sign)
 
-    def kernel(self) -> Pair:
+    def kernel(self) -> KernelPair:
         """Return this pair as the fused kernels know it."""
         return _pair(self.smoothing / 2)
 
@@ -53,5 +64,5 @@ class BCE(AnalyticLoss):
 
 
 @cache
-def _pair(smoothing: float) -> Pair:
-    return Pair(smoothing=smoothing)
+def _pair(smoothing: float) -> KernelPair:
+    return KernelPair(smoothing=smoothing)

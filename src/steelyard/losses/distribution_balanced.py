@@ -17,6 +17,16 @@ class WeightedLoss(nn.Module):
 
     `positive`, `negative` and the link are those of the loss without the weights, which depend on the item: give their
     class means (`steelyard.balance.expected_weights`) as w₊ and w₋, or let an `Objective` keep them.
+
+    Args:
+        loss: the pair whose terms are weighted, such as `NegativeTolerant`.
+        weighting: the weights of a batch, from its targets.
+
+    Examples:
+        >>> weighting = sy.balance.InverseFrequency(torch.tensor([400.0, 100.0]))
+        >>> loss = sy.losses.WeightedLoss(sy.losses.BCE(reduction="none"), weighting)
+        >>> loss(torch.zeros(1, 2), torch.tensor([[1, 1]]))  # .69 times 1/2 and 1
+        tensor([[0.3466, 0.6931]])
     """
 
     def __init__(self, loss: PairLoss, weighting: Weighting) -> None:
@@ -31,7 +41,13 @@ class WeightedLoss(nn.Module):
         return self.loss.reduction
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more."""
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term once more.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            weight: a number, (L,), (B, 1) or (B, L), finite and at least 0.
+        """
         loss, weighting = self.loss, self.weighting
         batch = loss.batch(logits, targets, weight)
         if logits.shape[1] != weighting.n_labels:
@@ -41,23 +57,43 @@ class WeightedLoss(nn.Module):
         return loss.evaluate_batch(logits, batch._replace(weights=weighting.weights, rebalanced=weighting.kernel()))
 
     def positive(self, z: Tensor) -> Tensor:
-        """Return ℓ₊(z) without its weight."""
+        """Return ℓ₊(z) without its weight.
+
+        Args:
+            z: logits, any shape.
+        """
         return self.loss.positive(z)
 
     def negative(self, z: Tensor) -> Tensor:
-        """Return ℓ₋(z) without its weight."""
+        """Return ℓ₋(z) without its weight.
+
+        Args:
+            z: logits, any shape.
+        """
         return self.loss.negative(z)
 
     def log_odds(
         self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
     ) -> Tensor:
-        """Return log η/(1−η), given the mean weights of positives and negatives."""
+        """Return log η/(1−η), given the mean weights of positives and negatives.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return self.loss.log_odds(z, pos_weight, neg_weight)
 
     def probability(
         self, z: Tensor, pos_weight: ArrayLike | float | None = None, neg_weight: ArrayLike | float | None = None
     ) -> Tensor:
-        """Return η at logits z: σ of `log_odds`."""
+        """Return η at logits z: σ of `log_odds`.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
 
 
@@ -92,6 +128,17 @@ def DistributionBalanced(
         floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> counts = torch.tensor([900.0, 50.0, 10.0])
+        >>> loss = sy.losses.DistributionBalanced(counts, n_known=1000)
+        >>> logits, targets = torch.zeros(2, 3), torch.tensor([[1, 0, -1], [0, 1, 1]])
+        >>> loss(logits, targets)
+        tensor(0.4790)
+        >>> loss.weighting(targets)[1]  # r̂ of an item with the two rare labels: the rarest counts most
+        tensor([0.2293, 0.5174, 1.0982])
+        >>> loss.probability(logits[:1])  # a DB logit of 0 is not η = .5
+        tensor([[0.5400, 0.4430, 0.4099]])
     """
     terms = NegativeTolerant(
         counts,

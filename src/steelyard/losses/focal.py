@@ -17,6 +17,15 @@ class Focal(SoftplusPair):
         scale: the constant c (the Distribution-Balanced paper trains with 2).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> z = torch.tensor([-2.0, 0.0, 2.0])
+        >>> torch.sigmoid(z)
+        tensor([0.1192, 0.5000, 0.8808])
+        >>> sy.losses.Focal().probability(z)  # focal outputs are under-confident: its link mends that
+        tensor([0.0045, 0.5000, 0.9955])
+        >>> sy.losses.Focal(gamma=0.0).probability(z)  # without a focus it is BCE
+        tensor([0.1192, 0.5000, 0.8808])
     """
 
     def __init__(

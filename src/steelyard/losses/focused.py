@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LOG_ZERO = -100.0
-"""What stands for log 0 in log-odds: where a loss says η = 0 its log-odds are this, not −∞."""
+"""Replaces −∞ in log-odds: the log-odds of a loss where η = 0."""
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_range
 from steelyard.losses.focused import focused
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import FormulaLoss
@@ -24,6 +25,17 @@ class Hill(FormulaLoss):
         gamma: γ of the positive side (the authors: 2).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.Hill(), torch.tensor([0.0, 2.0, 6.0])
+        >>> loss.negative(z).diff()  # beyond z = 2 a negative hardly costs more: it may be a missing positive
+        tensor([0.2304, 0.0196])
+        >>> loss.probability(z)
+        tensor([0.1962, 0.3861, 0.9531])
+        >>> sy.losses.Hill(margin=0.0, gamma=0.0).probability(z)
+        Traceback (most recent call last):
+            ...
+        steelyard.losses.loss.NoLink: Hill has no probability: its stationary log-odds fall as z grows ...
     """
 
     def __init__(
@@ -38,8 +50,8 @@ class Hill(FormulaLoss):
         super().__init__(reduction=reduction, validate=validate)
         if not 1.5 <= lam < math.inf:
             raise ValueError(f"lam is {lam}: it must be at least 1.5 and finite, else sure negatives would pay")
-        if not math.isfinite(margin) or not 0 <= gamma < math.inf:
-            raise ValueError(f"margin is {margin} and gamma is {gamma}: both must be finite, gamma at least 0")
+        check_range("finite", margin=margin)
+        check_range("at least 0", gamma=gamma)
         self.lam, self.margin, self.gamma = float(lam), float(margin), float(gamma)
 
     def positive(self, z: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class SigmoidLDAM(SoftplusPair):
 
 
 class SoftmaxLDAM(Loss):
-    """LDAM for one label an item: cross-entropy of s·(z − Δ_y) over the item's known labels, s = 30 (Cao et al. 2019).
+    """LDAM for one label per item: cross-entropy of s·(z − Δ_y) over the item's known labels, s = 30 (Cao et al. 2019).
 
     Every item needs exactly one positive, or no known label at all. Its reductions count items: "mean" is the weighted
     mean over items with a known label, Σ w·ℓ / Σ w with the weights at their labels, as in the authors' code (without
@@ -57,7 +57,7 @@ class SoftmaxLDAM(Loss):
     def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
         """Raise: a softmax over labels gives no label its own probability."""
         raise NoLink(
-            "LDAM(softmax=True) has no probability a label: its labels compete in one softmax; use softmax=False"
+            "LDAM(softmax=True) has no probability per label: its labels compete in one softmax; use softmax=False"
         )
 
     probability = log_odds
@@ -97,6 +97,17 @@ def LDAM(
         floor: stands in for a count of 0, which is refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.LDAM(torch.tensor([1600.0, 100.0]))
+        >>> loss.positive(torch.zeros(2))  # the rarer class has the larger margin, .5, against .25
+        tensor([0.8259, 0.9741])
+        >>> loss.probability(torch.zeros(1, 2))
+        tensor([[0.4707, 0.4455]])
+        >>> sy.losses.LDAM(torch.tensor([1600.0, 100.0]), softmax=True).probability(torch.zeros(1, 2))
+        Traceback (most recent call last):
+            ...
+        steelyard.losses.loss.NoLink: LDAM(softmax=True) has no probability ...
     """
     check_range("positive", max_margin=max_margin)
     n = check_counts(counts, floor=floor)

@@ -1,4 +1,4 @@
-"""What every loss over labels shares: its inputs, its cells and its reductions."""
+"""The base of all losses: checks of inputs, coefficients of labels, reductions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.balance.checks import check_choice
-from steelyard.kernels.fused import IGNORED, Mask, Rebalanced, Rule
+from steelyard.kernels.fused import IGNORED, KernelRebalanced, KernelRule, Mask
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, as_tensor, known, refuse
 
 Reduction = Literal["mean", "item", "sum", "none"]
@@ -20,10 +20,19 @@ Reduction = Literal["mean", "item", "sum", "none"]
 class Cells(NamedTuple):
     """The coefficients of a batch: a cell costs a·ℓ₊(z) + b·ℓ₋(z).
 
-    (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times whatever weighs
-    or masks it. `counted` (bool; None: every cell) says which cells the mean divides by; a cell that is not counted
-    is inert, whatever its logit. `side` is given when no cell has both coefficients: 1 where a may be positive, 0
-    where b may be.
+    (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times weight and mask.
+
+    Args:
+        a: the coefficient of ℓ₊, (B, L).
+        b: the coefficient of ℓ₋, (B, L).
+        counted: which cells the mean divides by, bool (B, L); None for all. The logit of a cell that is not counted is
+            ignored.
+        side: where no cell has both coefficients, 1 where a may be positive and 0 where b may be, (B, L).
+
+    Examples:
+        >>> cells = sy.losses.Cells(a=torch.tensor([[1.0, 0.0]]), b=torch.tensor([[0.0, 0.5]]))
+        >>> sy.losses.BCE().evaluate(torch.zeros(1, 2), cells)  # present; absent at half weight: 1½ log 2 / 2
+        tensor(0.5199)
     """
 
     a: Tensor
@@ -36,11 +45,11 @@ class Cells(NamedTuple):
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
-        """Return z fit to be multiplied by coefficients of 0: what does not count may be anything, even NaN."""
+        """Return z with 0 at cells that do not count: they may be anything, even NaN, which times 0 is NaN."""
         if self.counted is None:
             return z
         if z.device.type == "cpu" and not torch.compiler.is_compiling() and math.isfinite(z.detach().sum().item()):
-            return z  # a selection is the slowest thing on a CPU, and all is finite as it is
+            return z  # all is finite: skip the selection, the slowest step on a CPU
         return torch.where(self.counted, z, 0)
 
     def rows(self, rows: slice) -> Cells:
@@ -54,7 +63,15 @@ class Cells(NamedTuple):
 
 
 class NoLink(ValueError):
-    """Raised where a loss is asked for probabilities it does not have."""
+    """Raised when probabilities are asked of a loss that has none.
+
+    Examples:
+        >>> try:
+        ...     sy.losses.TwoWay().probability(torch.zeros(1, 2))
+        ... except sy.losses.NoLink as error:
+        ...     print(error)
+        TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead
+    """
 
 
 def compute_dtype(z: Tensor) -> torch.dtype:
@@ -77,7 +94,7 @@ def known_cells(targets: Targets, dtype: torch.dtype) -> Cells:
     return Cells(a, counted.to(dtype) - a, counted, a if targets.hard else None)
 
 
-class Batch(NamedTuple):
+class LossBatch(NamedTuple):
     """Checked targets and what decides how they enter a loss: a rule for unknown labels, a mask, weights.
 
     `cells` applies them in this order. Rule, mask and class-wise weights are here twice: as functions, and as the fused
@@ -85,14 +102,14 @@ class Batch(NamedTuple):
     """
 
     targets: Targets
-    rule: Rule | None = IGNORED
+    rule: KernelRule | None = IGNORED
     """None: the kernels do not know it."""
     resolve: Callable[[], Cells] | None = None
     """The cells under the rule; None: unknown labels are ignored."""
     mask: Mask | None = None
     kept: Callable[[], Tensor] | None = None
     """The mask (B, L)."""
-    rebalanced: Rebalanced | None = None
+    rebalanced: KernelRebalanced | None = None
     weights: Callable[[Tensor], Tensor] | None = None
     """Weights that follow from the present labels (B, L); the kernels know them if `rebalanced` is given."""
     weight: Tensor | None = None
@@ -114,10 +131,21 @@ class Batch(NamedTuple):
 class Loss(nn.Module, ABC):
     """A loss of logits (B, L) and targets (B, L).
 
-    `reduction` is "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over all items of the
-    batch), "sum" or "none" (B, L). Shapes and dtypes are always checked; target values in eager mode on the CPU, and
-    elsewhere only with `validate=True`, since that waits for the device. `n_labels` is L where the loss has class-wise
-    constants, else None.
+    Shapes and dtypes are always checked; target values in eager mode on the CPU, and elsewhere only with
+    `validate=True`, since that waits for the device.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.BCE(reduction="none")
+        >>> isinstance(loss, sy.losses.Loss)
+        True
+        >>> loss(torch.zeros(1, 3), torch.tensor([[1, 0, -1]]), weight=torch.tensor([1.0, 2.0, 9.0]))
+        tensor([[0.6931, 1.3863, 0.0000]])
     """
 
     def __init__(self, n_labels: int | None, reduction: Reduction, validate: bool) -> None:
@@ -129,21 +157,33 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, logits: Tensor, cells: Cells, divisor: Tensor | float | None = None) -> Tensor:
-        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies."""
+        """Return the reduced loss of `cells`; `divisor` replaces the one that the reduction implies.
+
+        Args:
+            logits: (B, L).
+            cells: the coefficients of the batch.
+            divisor: what the sum is divided by; None for that of the reduction.
+        """
 
     def forward(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Tensor:
-        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term."""
+        """Return the loss; `weight` (anything that broadcasts to (B, L)) multiplies each label's term.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            weight: a number, (L,), (B, 1) or (B, L), finite and at least 0.
+        """
         return self.evaluate_batch(logits, self.batch(logits, targets, weight))
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`; a loss that has a fused kernel may use it here."""
         return self.evaluate(logits, batch.cells(compute_dtype(logits)), divisor)
 
-    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> Batch:
+    def batch(self, logits: Tensor, targets: ArrayLike, weight: ArrayLike | float | None = None) -> LossBatch:
         """Return checked targets and weights, unknown labels ignored."""
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
-        return Batch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
+        return LossBatch(checked, weight=None if weight is None else check_weight(weight, logits, checked))
 
     def check_logits(self, logits: Tensor) -> None:
         """Raise unless `logits` is a real floating (B, L) tensor with this loss's L."""
@@ -151,7 +191,7 @@ class Loss(nn.Module, ABC):
             kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(f"logits is {kind}: give a floating-point tensor (B, L)")
         if logits.ndim != 2:
-            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row an item")
+            raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row per item")
         if self.n_labels is not None and logits.shape[1] != self.n_labels:
             raise ValueError(f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}")
 

@@ -31,6 +31,11 @@ def LogitAdjusted(
         floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.LogitAdjusted(torch.tensor([10.0, 500.0]), n_known=1000)
+        >>> loss.probability(torch.zeros(1, 2))  # at z = 0 the label is as likely as it is frequent
+        tensor([[0.0100, 0.5000]])
     """
     check_range("finite", tau=tau)
     return NegativeTolerant(counts, n_known, 1.0, tau, floor=floor, reduction=reduction, validate=validate)
@@ -53,6 +58,14 @@ class NegativeTolerant(SoftplusPair):
         floor: stands in for a class's 0 positives or 0 negatives, which are refused otherwise.
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.NegativeTolerant(torch.tensor([10.0, 500.0]), n_known=1000)
+        >>> z = torch.tensor([[2.0, 2.0]])
+        >>> loss.negative(z)  # BCE: 2.13; the curve of negatives is flatter, and shifted for the rare class
+        tensor([[1.7845, 2.0091]])
+        >>> loss.probability(z)
+        tensor([[0.8698, 0.8918]])
     """
 
     def __init__(

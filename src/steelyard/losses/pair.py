@@ -13,7 +13,7 @@ from steelyard.kernels import fused
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.compiled import compiled, compiles
 from steelyard.labels.targets import ArrayLike, as_tensor, refuse
-from steelyard.losses.loss import Batch, Cells, Loss, NoLink, Reduction, compute_dtype
+from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, Reduction, compute_dtype
 
 
 class PairLoss(Loss):
@@ -24,6 +24,21 @@ class PairLoss(Loss):
         log η/(1−η) = log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊)
 
     `eta_range` is the open interval of η that the link reaches with equal weights.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.SPA(), torch.zeros(1)
+        >>> isinstance(loss, sy.losses.PairLoss)
+        True
+        >>> loss.probability(z)
+        tensor([0.0538])
+        >>> loss.probability(z, pos_weight=4.0)  # training counted positives four times: their odds are divided by 4
+        tensor([0.0140])
     """
 
     eta_range: tuple[float, float] = (0.0, 1.0)
@@ -34,15 +49,27 @@ class PairLoss(Loss):
 
     @abstractmethod
     def positive(self, z: Tensor) -> Tensor:
-        """Return ℓ₊(z), what a present label costs."""
+        """Return ℓ₊(z), what a present label costs.
+
+        Args:
+            z: logits, any shape.
+        """
 
     @abstractmethod
     def negative(self, z: Tensor) -> Tensor:
-        """Return ℓ₋(z), what an absent label costs."""
+        """Return ℓ₋(z), what an absent label costs.
+
+        Args:
+            z: logits, any shape.
+        """
 
     @abstractmethod
     def link(self, z: Tensor) -> Tensor:
-        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), finite for finite z (float32 or float64) and differentiable."""
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z)), finite for finite z (float32 or float64) and differentiable.
+
+        Args:
+            z: logits, any shape.
+        """
 
     def log_odds(
         self,
@@ -50,7 +77,13 @@ class PairLoss(Loss):
         pos_weight: ArrayLike | float | None = None,
         neg_weight: ArrayLike | float | None = None,
     ) -> Tensor:
-        """Return log η/(1−η) at logits z, given the mean weights w₊, w₋ (scalars or (L,)) that training applied."""
+        """Return log η/(1−η) at logits z, given the mean weights w₊, w₋ (scalars or (L,)) that training applied.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         self.check_link()
         out = self.link(_as_float(z))
         if neg_weight is not None:
@@ -65,7 +98,13 @@ class PairLoss(Loss):
         pos_weight: ArrayLike | float | None = None,
         neg_weight: ArrayLike | float | None = None,
     ) -> Tensor:
-        """Return η at logits z: σ of `log_odds`."""
+        """Return η at logits z: σ of `log_odds`.
+
+        Args:
+            z: logits (…, L).
+            pos_weight, neg_weight: w₊ and w₋, the mean weights of present and absent labels in training, numbers or
+                (L,); None for 1.
+        """
         return torch.sigmoid(self.log_odds(z, pos_weight, neg_weight))
 
     def check_link(self) -> None:
@@ -79,10 +118,10 @@ class PairLoss(Loss):
             z = grid[start : start + rows]
             falls = self.link(z[:, None].expand(-1, labels)).diff(dim=0) < -1e-9
             if falls.any():
-                at = z[int(falls.any(dim=1).nonzero()[0])].item()
+                bend = z[int(falls.any(dim=1).nonzero()[0])].item()
                 raise NoLink(
                     f"{type(self).__name__} has no probability: its stationary log-odds fall as z grows beyond "
-                    f"{at:.1f}, so several η share a logit; fit a calibrator instead"
+                    f"{bend:.1f}, so several η share a logit; fit a calibrator instead"
                 )
         self._link_checked = True
 
@@ -107,15 +146,27 @@ class AnalyticLoss(PairLoss):
     """A pair that knows its derivatives: value and gradient come from one pass, one (B, L) tensor is kept.
 
     A pair that also tells the fused kernels what it is (`kernel`) goes through them on a GPU.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.Focal(), torch.tensor(0.5, requires_grad=True)
+        >>> value, slope = loss.sided(z, 1.0)
+        >>> torch.allclose(slope, *torch.autograd.grad(loss.positive(z), z))  # its slope is the derivative of ℓ₊
+        True
     """
 
     def __init_subclass__(cls) -> None:
-        """Take away the kernel of a class that changes what its parent computes and gives no kernel of its own."""
+        """Remove the inherited kernel from a class that changes the computation and has no kernel of its own."""
         super().__init_subclass__()
         if _COMPUTING & vars(cls).keys() and "kernel" not in vars(cls):
             cls.kernel = AnalyticLoss.kernel  # type: ignore[method-assign]
 
-    def kernel(self) -> fused.Pair | None:
+    def kernel(self) -> fused.KernelPair | None:
         """Return this pair as the fused kernels know it, None if they do not."""
         return None
 
@@ -124,6 +175,10 @@ class AnalyticLoss(PairLoss):
         """Return the partial loss at z and its derivative as training sees it: ℓ₊, ℓ₊' where side is 1, else ℓ₋, ℓ₋'.
 
         z is float32 or float64, `side` 0 or 1 (a number, or a tensor like z). The value is differentiable too.
+
+        Args:
+            z: logits, float32 or float64.
+            side: 1 or 0, a number or a tensor like z.
         """
 
     def positive(self, z: Tensor) -> Tensor:
@@ -134,11 +189,11 @@ class AnalyticLoss(PairLoss):
         """Return ℓ₋(z), what an absent label costs."""
         return self.sided(_as_float(z), 0.0)[0]
 
-    def kernel_for(self, logits: Tensor) -> fused.Pair | None:
+    def kernel_for(self, logits: Tensor) -> fused.KernelPair | None:
         """Return the pair for the fused kernels, None where they are not for this loss or these logits."""
         return self.kernel() if fuses(logits.device) and fused.takes(logits) else None
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`, by one launch where the fused kernels know all that is in it."""
         pair = self.kernel_for(logits)
         if pair is None or batch.rule is None or (batch.weights is None) != (batch.rebalanced is None):
@@ -163,12 +218,12 @@ class AnalyticLoss(PairLoss):
         divisor = self.divisor(logits.shape, cells) if divisor is None else divisor
         pair = self.kernel_for(logits)
         if pair is not None:
-            given = fused.Cells(cells.a, cells.b, cells.counted, cells.side is not None)
+            given = fused.KernelCells(cells.a, cells.b, cells.counted, cells.side is not None)
             each, known_divisor = self.reduction == "none", divisor
             return fused.value(
                 logits, given, pair, lambda z: self._plain(z, cells, known_divisor), each=each, divisor=divisor
             )
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # they take plain code apart
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():  # they trace plain code
             return self._plain(logits, cells, divisor)
         out: Tensor = _OnePass.apply(logits, self, cells, divisor)  # type: ignore[no-untyped-call]
         return out
@@ -194,6 +249,24 @@ class FormulaLoss(PairLoss):
     Gradients and the link come from automatic differentiation (the link in float64, its log-slopes floored at the
     smallest normal number), and a pair whose link is not monotone is refused when probabilities are asked for. Where
     fused kernels are used, the formulas are compiled with torch.compile, at their first call.
+
+    Args:
+        n_labels: L where the loss has class-wise constants, else None.
+        reduction: "mean" (Σ w·ℓ over the number of known labels), "item" (sum over labels, mean over items), "sum" or
+            "none" (B, L).
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> class Squared(sy.losses.FormulaLoss):
+        ...     def positive(self, z):
+        ...         return (1 - torch.sigmoid(z)) ** 2
+        ...     def negative(self, z):
+        ...         return torch.sigmoid(z) ** 2
+        >>> loss = Squared()
+        >>> loss(torch.zeros(1, 2), torch.tensor([[1, -1]]))
+        tensor(0.2500)
+        >>> loss.probability(torch.tensor([0.0, 2.0]))  # a proper loss of σ(z): its link is σ
+        tensor([0.5000, 0.8808])
     """
 
     def link(self, z: Tensor) -> Tensor:
@@ -206,7 +279,7 @@ class FormulaLoss(PairLoss):
         tiny = torch.finfo(torch.float64).tiny
         return (torch.log(up.clamp_min(tiny)) - torch.log((-down).clamp_min(tiny))).to(z.dtype)
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the reduced loss of `batch`, compiled as a whole where it is targets and weights alone."""
         if compiles(logits.device) and batch.resolve is None and batch.weights is None:
             return compiled(_plainly, self, logits, batch, divisor)
@@ -221,8 +294,8 @@ class FormulaLoss(PairLoss):
         return cost if self.reduction == "none" else cost / divisor
 
 
-def _plainly(loss: PairLoss, logits: Tensor, batch: Batch, divisor: Tensor | float | None) -> Tensor:
-    """Return the loss of a batch by plain means."""
+def _plainly(loss: PairLoss, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None) -> Tensor:
+    """Return the loss of a batch without kernels, by automatic differentiation."""
     cells = batch.cells(compute_dtype(logits))
     return loss._plain(logits, cells, loss.divisor(logits.shape, cells) if divisor is None else divisor)
 
@@ -254,7 +327,7 @@ class _OnePass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         slope, logits = ctx.saved_tensors
-        if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
+        if torch.is_grad_enabled():  # second derivatives: by automatic differentiation
             value = ctx.loss._plain(logits, ctx.cells, ctx.divisor)
             (grad,) = torch.autograd.grad(value, logits, upstream, create_graph=True)
             return grad, None, None, None
@@ -262,7 +335,7 @@ class _OnePass(torch.autograd.Function):
 
 
 def _blocks(logits: Tensor) -> list[slice]:
-    """Return the blocks of rows to go through: all at once on a device, some 64,000 cells a thread on a CPU."""
+    """Return the blocks of rows to go through: all at once on a device, some 64,000 cells per thread on a CPU."""
     n_rows, n_labels = logits.shape
     if logits.device.type != "cpu":
         return [slice(0, n_rows)]

@@ -35,9 +35,9 @@ class Annotation(Resolver):
 
     β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch. The paper
     does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions that all rise lower α, and do not run away.
-    d = exp((e+m)/E − 1), or (e+m)/E: how far pseudo-labels are trusted in epoch e of E; not capped.
+    d = exp((e+m)/E − 1), or (e+m)/E, is the weight of pseudo-labels in epoch e of E; not capped.
     p = 2 for an item all of whose predictions are below .1, else 1.
-    Each unknown label takes part ("is picked") with probability q, drawn anew every epoch.
+    Each unknown label is picked, that is, counted, with probability q, drawn again in every epoch.
 
     Args:
         store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.
@@ -48,6 +48,16 @@ class Annotation(Resolver):
         use_alpha_beta, use_d, use_p: False leaves the factor out (its ablation): then it is 1.
         seed: of the picked labels.
         count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=1, n_labels=3)
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="item"), unknown=sy.losses.Annotation(store, q=1.0))
+        >>> objective.start_epoch(1, 5)
+        >>> objective(torch.tensor([[2.0, -1.0, 1.0]]), torch.tensor([[1, -1, -1]]), torch.tensor([0])).total
+        tensor(0.4175)
+        >>> objective.start_epoch(2, 5)
+        >>> store.read(torch.tensor([0]))  # the second epoch reads the outputs of the first
+        tensor([[0.8819, 0.2677, 0.7323]])
     """
 
     reduction = "item"
@@ -87,7 +97,7 @@ class Annotation(Resolver):
 
     @property
     def q(self) -> float:
-        """The chance that an unknown label takes part in this epoch."""
+        """The chance that an unknown label is picked in this epoch."""
         return self._chance(self.epoch)
 
     def _chance(self, epoch: int) -> float:
@@ -96,7 +106,7 @@ class Annotation(Resolver):
 
     @property
     def d(self) -> float:
-        """How far pseudo-labels are trusted in this epoch."""
+        """The weight of pseudo-labels in this epoch."""
         if not self.use_d:
             return 1.0
         progress = (self.epoch + self.m) / self.n_epochs
@@ -136,12 +146,12 @@ class Annotation(Resolver):
         self.ahead.draw(self.epoch, len(targets), targets.shape[1], rows)
 
     def cells(self, targets: Targets, logits: Tensor, pseudo: Tensor, picked: Tensor) -> Cells:
-        """Return the cells of a batch given pseudo-labels ỹ and which unknown labels take part, both (B, L)."""
+        """Return the cells of a batch given pseudo-labels ỹ and which unknown labels are picked, both (B, L)."""
         shares = self._shares(targets.values, picked, compute_dtype(logits))
         return self._doubted(self._weighed(targets.values, pseudo, shares), logits)
 
     def _looked_up(self, targets: Tensor, items: Tensor, dtype: torch.dtype) -> Cells:
-        """Return the cells but for p, with pseudo-labels from the store."""
+        """Return the cells without the factor p, with pseudo-labels from the store."""
         store = self.stored()
         if store is None:
             raise ValueError("store is missing: Annotation needs PseudoLabels to read from")
@@ -159,7 +169,7 @@ class Annotation(Resolver):
         return is_known.to(dtype) / _at_least_one(is_known) + self.trust.to(dtype) * picked / _at_least_one(picked)
 
     def _weighed(self, targets: Tensor, pseudo: Tensor, shares: Tensor) -> Cells:
-        """Return the cells but for p, given each label's share in its item."""
+        """Return the cells without the factor p, given each label's share in its item."""
         dtype = shares.dtype
         y = torch.where(known(targets), targets.to(dtype), pseudo.to(dtype))
         alpha, beta = (weight.to(dtype) for weight in self.alpha_beta(y if self.count == "pseudo" else targets))
@@ -175,7 +185,8 @@ class Annotation(Resolver):
     def alpha_beta(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return (α, β) of a batch (over several processes, of the whole batch), and note them for the link.
 
-        targets: 1, 0, −1 (unknown), or numbers in [0, 1], pseudo-labels in the place of unknown labels.
+        Args:
+            targets: (B, L), 1, 0, −1 (unknown), or in [0, 1] with pseudo-labels for unknown labels.
         """
         return self.balanced(targets.clamp_min(0).sum(dtype=torch.float64), targets.numel())
 
@@ -199,7 +210,7 @@ class Annotation(Resolver):
         return None if isinstance(self.store, PickedLabels) else self.store
 
     def needs_link(self) -> bool:
-        """Return whether the store wants the corrected η."""
+        """Return whether the store keeps the corrected η."""
         return self.store is not None and self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
@@ -230,7 +241,21 @@ class PartialAnnotation(BCE):
     Its stationary odds are α/β times the true odds, so its link has the running means of α and β as w₊ and w₋.
 
     Args:
-        gamma, m, q, schedule, use_alpha_beta, use_d, use_p, count: as in `Annotation`.
+        gamma: γ, the least β (.05).
+        m: the head start of d (3 epochs).
+        q: the chance that an unknown label is picked; a number, or (first, last) (.3).
+        schedule: of d, "exp" or "linear".
+        use_alpha_beta, use_d, use_p: False leaves the factor out (the paper's ablation): then it is 1.
+        count: what P counts: "known" positives, or the "pseudo"-labels of unknown labels too.
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, z = sy.losses.PartialAnnotation(), torch.zeros(1, 3)
+        >>> targets, pseudo = torch.tensor([[1, 0, -1]]), torch.tensor([[0.5, 0.5, 0.9]])
+        >>> loss(z, targets, pseudo, epoch=1, n_epochs=10, pick=targets == -1)
+        tensor(0.5875)
+        >>> loss(z, targets, pseudo, epoch=9, n_epochs=10, pick=targets == -1)  # pseudo-labels weigh more
+        tensor(0.8828)
     """
 
     def __init__(
@@ -262,7 +287,7 @@ class PartialAnnotation(BCE):
         """Return the mean over items in epoch `epoch` (from 1) of `n_epochs`.
 
         `pseudo` (B, L) are the pseudo-labels ỹ, read at unknown labels only; `pick` (bool (B, L)) says which of those
-        take part, else each is drawn with probability q.
+        are picked; without it, each is picked with probability q.
         """
         self.check_logits(logits)
         checked = as_targets(targets, logits, self.validate)
@@ -271,7 +296,7 @@ class PartialAnnotation(BCE):
             if x is not None and x.shape != logits.shape:
                 raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")
         if pick is not None and pick.dtype != torch.bool:
-            raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label takes part")
+            raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label is picked")
         self._check_pseudo(soft, checked)
         self.rule.start_epoch(epoch, n_epochs)
         if pick is None:

@@ -36,7 +36,7 @@ class Changing(Resolver):
     no_link = "unknown labels were changed by the model's own outputs, which no link undoes"
 
     def _register_now(self, *values: float) -> None:
-        """Keep what depends on the epoch in a tensor, which a recorded training step reads anew."""
+        """Keep what depends on the epoch in a tensor, which a captured training step reads again."""
         self.register_buffer("now", torch.tensor(values, dtype=torch.float64), persistent=False)
         self.now: Tensor
 
@@ -45,7 +45,7 @@ class Changing(Resolver):
 
 
 class LargeLoss(Changing):
-    """Unknown labels are negatives, less those of the largest loss (Kim et al. 2022: LL-R, LL-Ct, LL-Cp).
+    """Unknown labels are negatives, except those of the largest loss (Kim et al. 2022: LL-R, LL-Ct, LL-Cp).
 
     "reject" (LL-R) leaves out the ⌈(e−1)·δ·B·L⌉ unknown labels of a batch whose loss as negatives is largest in epoch
     e, so of the largest logits; "correct" (LL-Ct) takes them as positives in that step; "correct_for_good" (LL-Cp)
@@ -56,6 +56,14 @@ class LargeLoss(Changing):
         mode: "reject", "correct" or "correct_for_good".
         delta: δ, the share of all labels by which each epoch picks more (the authors try .001 to .005).
         n_items, n_labels: of the training set, for "correct_for_good".
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.LargeLoss("reject", delta=0.25))
+        >>> objective.start_epoch(2, 3)
+        >>> z = torch.tensor([[3.0, 3.0, -1.0, -2.0]], requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1, -1]])).total.backward()
+        >>> z.grad  # of the unknown labels, the one of the largest loss as a negative (z = 3) is left out
+        tensor([[-0.0119,  0.0000,  0.0672,  0.0298]])
     """
 
     assumes_negative = True
@@ -90,7 +98,7 @@ class LargeLoss(Changing):
 
 
 class SPLC(Changing):
-    """Unknown labels are negatives, or positives where the model says so (Zhang et al. 2021: SPLC).
+    """Unknown labels are negatives, or positives where the model is sure (Zhang et al. 2021: SPLC).
 
     L₋ = ℓ₋(z) where σ(z) ≤ τ, else ℓ₊(z), from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
     margin out for these labels; here ℓ₊ is that of the loss, as in the paper.
@@ -98,6 +106,14 @@ class SPLC(Changing):
     Args:
         tau: τ (the authors: .6).
         start: the epoch, from 1, in which correction begins (the authors: 2).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.SPLC())
+        >>> objective.start_epoch(2, 10)
+        >>> z = torch.tensor([[0.0, 3.0, -3.0]], requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]])).total.backward()
+        >>> z.grad  # σ(3) = .95 is above τ: that unknown label is now a positive, and pulled up
+        tensor([[-0.1667, -0.0158,  0.0158]])
     """
 
     assumes_negative = True
@@ -122,7 +138,7 @@ class SPLC(Changing):
 
 
 class Selective(Changing):
-    """Unknown labels are negatives, but for those that are likely positives, which are left out (CSL).
+    """Unknown labels are negatives, except likely positives, which are left out (CSL).
 
     Ben-Baruch et al. 2022: of a batch of B items the K·B unknown labels of the largest logits ("label
     likelihood"), and all unknown labels of a class whose prior n_c/k_c exceeds a bound ("label prior"). The paper takes
@@ -134,6 +150,13 @@ class Selective(Changing):
         prior_above: the bound (the authors: .05); 1 for none.
         counts: positives n_c of each class (L,).
         n_known: known labels k_c, one number or (L,).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Selective(top=1))
+        >>> z = torch.tensor([[0.0, 3.0, -3.0]], requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]])).total.backward()
+        >>> z.grad  # the unknown label that is likeliest to be positive is left out
+        tensor([[-0.1667,  0.0000,  0.0158]])
     """
 
     assumes_negative = True
@@ -173,6 +196,13 @@ class EntropyMaximizing(Changing):
 
     Args:
         alpha: α (the authors: .2 VOC, .1 COCO and NUS-WIDE, .01 CUB).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.EntropyMaximizing(alpha=0.1))
+        >>> z = torch.tensor([[0.0, 2.0, -2.0]], requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]])).total.backward()
+        >>> z.grad  # unknown labels are pulled towards z = 0, where the entropy is largest
+        tensor([[-0.1667,  0.0070, -0.0070]])
     """
 
     start_at_zero = True
@@ -190,7 +220,11 @@ class EntropyMaximizing(Changing):
         return Cells(torch.where(open_, a, cells.a), torch.where(open_, b, cells.b))
 
     def annotated_log_odds(self, logits: Tensor) -> Tensor:
-        """Return log α z σ(z), floored at z ≤ 0: where only positives are known, log-odds of being annotated."""
+        """Return log α z σ(z), floored at z ≤ 0: where only positives are known, log-odds of being annotated.
+
+        Args:
+            logits: (B, L).
+        """
         z = logits.to(compute_dtype(logits))
         inside = torch.log(z.clamp_min(torch.finfo(z.dtype).tiny)) + logsigmoid(z) + math.log(self.alpha)
         return torch.where(z > 0, inside.clamp_min(LOG_ZERO), LOG_ZERO)
@@ -208,6 +242,16 @@ class SoftNegatives(EntropyMaximizing):
         beta: β (the authors: .02 VOC, .9 COCO, .2 NUS-WIDE, .4 CUB).
         warm_up: W/E (the authors: 5 of 10, 3 or 4 on two sets).
         n_items, n_labels: of the training set.
+
+    Examples:
+        >>> rule = sy.losses.SoftNegatives(share=0.5, n_items=2, n_labels=1)
+        >>> objective, index = sy.Objective(sy.losses.BCE(), unknown=rule), torch.tensor([0, 1])
+        >>> for epoch in (1, 2):
+        ...     objective.start_epoch(epoch, 2)
+        ...     _ = objective(torch.tensor([[-3.0], [1.0]]), torch.tensor([[-1], [-1]]), index)
+        >>> rule.soft  # from epoch 2 on, the surer negative of the two has its own output σ(−3) as a soft label
+        tensor([[0.0474],
+                [   nan]])
     """
 
     def __init__(
@@ -267,6 +311,14 @@ class GeneralizedRobust(Changing):
         centre: μ at the start and at the end (.5, .8).
         spread: s at the start and at the end (2, .5).
         q_pos, q_neg: q₊ and q₋ (.01, 1).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.GeneralizedRobust())
+        >>> objective.start_epoch(10, 10)
+        >>> z = torch.tensor([[0.0, 3.0, -3.0]], requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]])).total.backward()
+        >>> z.grad  # the unknown label with the large output is hardly pulled down: it may be positive
+        tensor([[-0.1667,  0.0017, -0.0085]])
     """
 
     def __init__(
@@ -311,6 +363,14 @@ class Teacher(Resolver):
     Args:
         probabilities: of every training item (N, L); NaN leaves an unknown label out.
         weight: w, what an unknown label counts beside a known one.
+
+    Examples:
+        >>> rule = sy.losses.Teacher(torch.tensor([[0.9, 0.2, float("nan")]]))
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=rule)
+        >>> z = torch.zeros(1, 3, requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]]), torch.tensor([0])).total.backward()
+        >>> z.grad  # the second label is pulled down to .2; the third, which the teacher does not know, is left out
+        tensor([[-0.2500,  0.1500,  0.0000]])
     """
 
     def __init__(self, probabilities: ArrayLike, weight: float = 1.0) -> None:
@@ -341,6 +401,6 @@ def largest(logits: Tensor, among: Tensor, n: Tensor) -> Tensor:
     return among & (logits >= bound) & (n > 0)
 
 
-def _refuse_processes(what: str) -> None:
+def _refuse_processes(subject: str) -> None:
     if n_processes() > 1:
-        raise ValueError(f"{what}, which keeps a table of all items in one process: train in one process")
+        raise ValueError(f"{subject}, which keeps a table of all items in one process: train in one process")

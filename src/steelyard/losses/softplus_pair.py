@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.kernels.fused import Pair
+from steelyard.kernels.fused import KernelPair
 from steelyard.losses.focused import focused, focused_log_slope
 from steelyard.losses.loss import Reduction
 from steelyard.losses.pair import AnalyticLoss
@@ -19,6 +19,20 @@ class SoftplusPair(AnalyticLoss):
 
     Its link, log c₋k₋ + log f'(k₋(z − b₋)) − log c₊k₊ − log f'(−k₊(z − b₊)), is closed and stable.
     Focal, NTR, SPA and LDAM are members: each supplies its constants. Shifts may be class-wise (L,).
+
+    Args:
+        slope: (k₊, k₋), both positive.
+        shift: (b₊, b₋), numbers or (L,).
+        scale: (c₊, c₋), both positive.
+        gamma: γ of the focal factor, 0 for none.
+        reduction: "mean", "item", "sum" or "none".
+        validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss = sy.losses.SoftplusPair(slope=(1.0, 3.0), shift=(0.0, 1.0), scale=(1.0, 0.2))
+        >>> z = torch.tensor([-1.0, 0.0, 1.0])
+        >>> torch.equal(loss.probability(z), sy.losses.SPA().probability(z))  # these are the constants of SPA
+        True
     """
 
     shift_positive: Tensor
@@ -49,7 +63,7 @@ class SoftplusPair(AnalyticLoss):
         self.register_buffer("shift_positive", b_pos, persistent=False)
         self.register_buffer("shift_negative", b_neg, persistent=False)
         self._link_checked = gamma == 0  # both log-slopes are monotone then
-        self._pair: tuple[tuple[int, ...], Pair] = ((), Pair())
+        self._pair: tuple[tuple[int, ...], KernelPair] = ((), KernelPair())
 
     def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return c f(x) and c k f'(x) at x = k(z − b), with the constants of each cell's side (k is −k₊ or k₋)."""
@@ -60,14 +74,16 @@ class SoftplusPair(AnalyticLoss):
         slope.mul_(k)
         return (value, slope) if isinstance(c, float) and c == 1.0 else (value * c, slope.mul_(c))
 
-    def kernel(self) -> Pair:
+    def kernel(self) -> KernelPair:
         """Return this pair as the fused kernels know it; its shifts are copied once, to where the buffers are."""
         b_pos, b_neg = self._buffers["shift_positive"], self._buffers["shift_negative"]
         assert b_pos is not None
         assert b_neg is not None
         key = (b_pos.data_ptr(), b_pos._version, b_neg.data_ptr(), b_neg._version)
         if self._pair[0] != key:
-            pair = Pair(slope=(self.k_pos, self.k_neg), scale=(self.c_pos, self.c_neg), gamma=(self.gamma, self.gamma))
+            pair = KernelPair(
+                slope=(self.k_pos, self.k_neg), scale=(self.c_pos, self.c_neg), gamma=(self.gamma, self.gamma)
+            )
             if self._shifted:
                 both = (b_pos,) if b_pos is b_neg and b_pos.ndim else torch.broadcast_tensors(b_pos, b_neg)
                 wise = torch.stack(both).to(torch.float32)

@@ -18,6 +18,16 @@ class SPA(SoftplusPair):
         zeta_neg, k_neg, b_neg: ζ₋, k₋, b₋ of an absent label (paper: 5, 3, 1).
         reduction: "mean", "item", "sum" or "none".
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> z = torch.tensor([-1.0, 0.0, 1.0])
+        >>> torch.sigmoid(z)
+        tensor([0.2689, 0.5000, 0.7311])
+        >>> loss = sy.losses.SPA()
+        >>> loss.probability(z)
+        tensor([0.0020, 0.0538, 0.5273])
+        >>> loss(z[None], torch.tensor([[0, -1, 1]]))  # the second label is unknown
+        tensor(0.1569)
     """
 
     def __init__(

@@ -27,10 +27,10 @@ class Row(NamedTuple):
     arguments: Mapping[str, Any] = {}
 
     def make(self, counts: Tensor, n_known: int, reduction: Reduction) -> Loss | WeightedLoss:
-        """Return the loss; class counts, the number of items and the reduction go where they are wanted."""
+        """Return the loss; class counts, the number of items and the reduction are passed where it takes them."""
         supplied = dict(counts=counts, n_known=n_known, reduction=reduction)
-        wanted = signature(self.maker).parameters
-        return self.maker(**{name: value for name, value in supplied.items() if name in wanted}, **self.arguments)
+        parameters = signature(self.maker).parameters
+        return self.maker(**{name: value for name, value in supplied.items() if name in parameters}, **self.arguments)
 
 
 TABLE: tuple[Row, ...] = (

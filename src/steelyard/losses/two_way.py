@@ -12,7 +12,7 @@ from steelyard.kernels import fused, two_way
 from steelyard.kernels.choice import fuses
 from steelyard.kernels.fused import IGNORED
 from steelyard.losses.focused import softplus
-from steelyard.losses.loss import Batch, Cells, Loss, NoLink, compute_dtype
+from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, compute_dtype
 
 
 class TwoWay(Loss):
@@ -28,6 +28,11 @@ class TwoWay(Loss):
         t_pos: T₊, the temperature of positives (4).
         t_neg: T₋, the temperature of negatives (1).
         validate: check target values on CUDA too.
+
+    Examples:
+        >>> loss, targets = sy.losses.TwoWay(), torch.tensor([[1, 0, -1]])
+        >>> loss(torch.tensor([[9.0, -9.0, 0.0]]), targets) < loss(torch.tensor([[-9.0, 9.0, 0.0]]), targets)
+        tensor(True)
     """
 
     def __init__(self, t_pos: float = 4.0, t_neg: float = 1.0, *, validate: bool = False) -> None:
@@ -35,7 +40,7 @@ class TwoWay(Loss):
         check_range("positive", t_pos=t_pos, t_neg=t_neg)
         self.t_pos, self.t_neg = float(t_pos), float(t_neg)
 
-    def evaluate_batch(self, logits: Tensor, batch: Batch, divisor: Tensor | float | None = None) -> Tensor:
+    def evaluate_batch(self, logits: Tensor, batch: LossBatch, divisor: Tensor | float | None = None) -> Tensor:
         """Return the loss of `batch`; where it is targets alone, the kernels read those."""
         is_own = type(self).evaluate is not TwoWay.evaluate  # a subclass's: it is given cells
         if is_own or batch.rule != IGNORED or any(part is not None for part in batch[3:]) or not _fuses(logits):
@@ -58,7 +63,11 @@ class TwoWay(Loss):
         return total
 
     def log_odds(self, z: Tensor, pos_weight: object = None, neg_weight: object = None) -> Tensor:
-        """Raise: a loss that compares labels with each other gives none of them a probability."""
+        """Raise: a loss that compares labels with each other gives none of them a probability.
+
+        Args:
+            z, pos_weight, neg_weight: as for other losses; not used.
+        """
         raise NoLink("TwoWay has no probability: it ranks labels against each other; fit calibrate.Temperature instead")
 
     probability = log_odds

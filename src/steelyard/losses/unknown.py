@@ -1,4 +1,4 @@
-"""What to do with labels nobody annotated: resolvers, each a map from targets to the cells of a loss."""
+"""Rules for unknown labels (resolvers): maps from targets to the coefficients of a loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.balance.checks import check_range
 from steelyard.balance.pseudo_labels import PseudoLabels
-from steelyard.kernels.fused import IGNORED, Rule
+from steelyard.kernels.fused import IGNORED, KernelRule
 from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
@@ -18,42 +18,75 @@ from steelyard.losses.loss import Cells, compute_dtype, known_cells
 class Resolver(nn.Module, ABC):
     """A rule for unknown labels: (targets, logits.detach(), index) → cells.
 
-    It may add terms of its own to the objective (`extra`), remember what the model said (`remember`), and it knows the
+    It may add terms of its own to the objective (`extra`), store the model's outputs (`remember`), and it knows the
     class weights w₊, w₋ that its rule puts on known labels (`class_weights`), so that they can be undone.
+
+    Examples:
+        >>> class Half(sy.losses.Resolver):
+        ...     def forward(self, targets, logits, index):
+        ...         half = torch.full_like(logits, 0.5)
+        ...         present = torch.where(targets.values == -1, half, targets.values)
+        ...         return sy.losses.Cells(present, 1 - present)
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=Half())
+        >>> objective(torch.tensor([[0.0, 3.0]]), torch.tensor([[1, -1]])).total
+        tensor(1.1209)
     """
 
     reduction: str | None = None
     """The reduction this rule needs of its loss; None: any."""
 
     assumes_negative: bool = False
-    """Whether an unknown label is a negative to this rule, and so to PLM's masks."""
+    """True if unknown labels are negatives under this rule, and so for PLM's masks."""
 
     no_link: str = ""
-    """Why nothing undoes what this rule does to unknown labels; empty where class weights do."""
+    """The reason why class weights cannot undo this rule; empty where they can."""
 
     start_at_zero: bool = False
-    """Whether training starts at logits of 0, not where the first cells are stationary."""
+    """True to start training at logits of 0, not where the first cells are stationary."""
 
     @abstractmethod
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
+        """Return the cells of a batch.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), without gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Take note that an epoch (from 1) begins."""
+        """Begin an epoch, counted from 1.
+
+        Args:
+            epoch: its number, from 1.
+            n_epochs: of the training.
+        """
 
     def prepare(self, targets: Tensor, index: Tensor) -> None:
         """Compute what does not need the logits of a batch; the next call may be that of this batch."""
 
-    def rule(self, logits: Tensor) -> Rule | None:
+    def rule(self, logits: Tensor) -> KernelRule | None:
         """Return this rule as the fused kernels know it, None if they do not; called in place of the rule itself."""
         return None
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
-        """Return the rule's own terms of the objective by name; logits carry gradient here."""
+        """Return the rule's own terms of the objective by name; logits carry gradient here.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), with gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         return {}
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
-        """Take note of the model's outputs on a training batch; `probability` reads them as the objective does."""
+        """Store what the rule needs of the model's outputs on a training batch; `probability` gives their η.
+
+        Args:
+            index: the items' numbers in the data set (B,), or None.
+            logits: (B, L), without gradient.
+            probability: from logits to η, with the class weights of the objective.
+        """
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
         """Return the mean weights (w₊, w₋) of known positives and negatives under this rule."""
@@ -71,54 +104,91 @@ class Resolver(nn.Module, ABC):
 class Weighted(Resolver):
     """A rule that only weighs: known negatives by one number, unknown labels, taken as negatives, by another."""
 
-    def weights(self, n_labels: int) -> Rule:
-        """Return the weights in a table of so many labels; here unknown labels are left out."""
+    def weights(self, n_labels: int) -> KernelRule:
+        """Return the weights in a table of so many labels; here unknown labels are left out.
+
+        Args:
+            n_labels: L.
+        """
         return IGNORED
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
         """Return the cells of a batch."""
         rule, dtype = self.weights(logits.shape[1]), compute_dtype(logits)
-        if not rule.assumed:
-            cells = known_cells(targets, dtype)
-            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
-        if rule.negative == rule.unknown:
-            cells = assumed_negative(targets, dtype)
-            return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
-        cells = known_cells(targets, dtype)
-        unknown = (~known(targets.values)).to(dtype)
-        return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
+        if rule.assumed and rule.negative != rule.unknown:
+            cells, unknown = known_cells(targets, dtype), (~known(targets.values)).to(dtype)
+            return cells._replace(b=cells.b * rule.negative + unknown * rule.unknown, counted=None)
+        cells = (assumed_negative if rule.assumed else known_cells)(targets, dtype)
+        return cells if rule.negative == 1 else cells._replace(b=cells.b * rule.negative)
 
-    def rule(self, logits: Tensor) -> Rule | None:
+    def rule(self, logits: Tensor) -> KernelRule | None:
         """Return the rule; a subclass that computes cells in its own way has none."""
         return self.weights(logits.shape[1]) if type(self).forward is Weighted.forward else None
 
 
 class Ignore(Weighted):
-    """Unknown labels cost nothing and are not counted."""
+    """Unknown labels cost nothing and are not counted.
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Ignore())  # as unknown="ignore"
+        >>> objective(logits, targets).total  # the second label costs nothing, and is not counted
+        tensor(0.1269)
+    """
 
 
 class Negative(Weighted):
-    """Unknown labels are negatives (AN, "assume negative")."""
+    """Unknown labels are negatives (AN, "assume negative").
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
+        >>> sy.Objective(sy.losses.BCE(), unknown=sy.losses.Negative())(logits, targets).total
+        tensor(1.1269)
+        >>> sy.losses.BCE()(logits, torch.tensor([[1, 0]]))  # the same
+        tensor(1.1269)
+    """
 
     assumes_negative = True
 
-    def weights(self, n_labels: int) -> Rule:
-        """Return the weights."""
-        return Rule(True, 1.0, 1.0)
+    def weights(self, n_labels: int) -> KernelRule:
+        """Return the weights.
+
+        Args:
+            n_labels: L.
+        """
+        return KernelRule(True, 1.0, 1.0)
 
 
 class WeakNegative(Weighted):
-    """Unknown labels are negatives of weight 1/(L−1)."""
+    """Unknown labels are negatives of weight 1/(L−1).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakNegative())
+        >>> objective(torch.zeros(1, 5), torch.tensor([[0, -1, -1, -1, -1]])).total / np.log(2)  # 1 + 4 · ¼
+        tensor(2.)
+    """
 
     assumes_negative = True
 
-    def weights(self, n_labels: int) -> Rule:
-        """Return the weights."""
-        return Rule(True, 1.0, 1 / max(n_labels - 1, 1))
+    def weights(self, n_labels: int) -> KernelRule:
+        """Return the weights.
+
+        Args:
+            n_labels: L.
+        """
+        return KernelRule(True, 1.0, 1 / max(n_labels - 1, 1))
 
 
 class WeakAssumedNegative(Weighted):
-    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published)."""
+    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakAssumedNegative())
+        >>> objective(torch.zeros(1, 5), torch.tensor([[1, 0, -1, -1, -1]])).total / np.log(2)  # 1 + 4 · ¼
+        tensor(2.)
+        >>> objective.probability(torch.zeros(1, 1))  # negatives counted a quarter: the odds are divided by 4
+        tensor([[0.2000]])
+    """
 
     assumes_negative = True
     weight: Tensor
@@ -127,11 +197,15 @@ class WeakAssumedNegative(Weighted):
         super().__init__()
         self.register_buffer("weight", torch.ones(()))  # torch.compile drops what is written to a float64 scalar
 
-    def weights(self, n_labels: int) -> Rule:
-        """Return the weights, and note that of negatives."""
+    def weights(self, n_labels: int) -> KernelRule:
+        """Return the weights, and note that of negatives.
+
+        Args:
+            n_labels: L.
+        """
         share = 1 / max(n_labels - 1, 1)
         self.weight.fill_(share)
-        return Rule(True, share, share)
+        return KernelRule(True, share, share)
 
     def class_weights(self) -> tuple[float, Tensor]:
         """Return (1, 1/(L−1)); (1, 1) before the first batch."""
@@ -144,6 +218,16 @@ class Pseudo(Resolver):
     Args:
         store: the pseudo-labels; predictions go back into it after every batch.
         weight: what an unknown label counts beside a known one.
+
+    Examples:
+        >>> store = sy.balance.PseudoLabels("pseudo", n_items=1, n_labels=2)
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Pseudo(store))
+        >>> logits, targets, item = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]]), torch.tensor([0])
+        >>> for epoch in (1, 2):
+        ...     objective.start_epoch(epoch, 2)
+        ...     print(objective(logits, targets, item).total)  # the target of the second label is ½, then σ(2)
+        tensor(0.6269)
+        tensor(0.2450)
     """
 
     def __init__(self, store: PseudoLabels, weight: float = 1.0) -> None:
@@ -159,7 +243,7 @@ class Pseudo(Resolver):
         return Cells(cells.a + unknown * soft, cells.b + unknown * (1 - soft))
 
     def start_epoch(self, epoch: int, n_epochs: int) -> None:
-        """Read what the epoch before wrote."""
+        """Begin an epoch: read what the epoch before wrote."""
         self.store.start_epoch(epoch)
 
     def stored(self) -> PseudoLabels | None:
@@ -167,7 +251,7 @@ class Pseudo(Resolver):
         return self.store
 
     def needs_link(self) -> bool:
-        """Return whether the store wants the corrected η."""
+        """Return whether the store keeps the corrected η."""
         return self.store.feedback == "link"
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
@@ -187,7 +271,7 @@ def read_for(store: PseudoLabels, index: Tensor, targets: Tensor) -> Tensor:
     if soft.shape != targets.shape:
         raise ValueError(
             f"the pseudo-labels at index have shape {tuple(soft.shape)}, but targets has {tuple(targets.shape)}: give "
-            "one index an item, and PseudoLabels of as many labels"
+            "one index per item, and PseudoLabels of as many labels"
         )
     return soft
 
@@ -198,7 +282,7 @@ def write_back(store: PseudoLabels, index: Tensor, logits: Tensor, probability: 
 
 
 def need_index(index: Tensor | None) -> Tensor:
-    """Return the items' numbers, which a rule that keeps something for every item cannot do without."""
+    """Return the items' numbers; raise if they are missing, for a rule that keeps a value per item."""
     if index is None:
         raise ValueError("index is missing: pseudo-labels belong to items, so give each item's number in the data set")
     return index

@@ -1,4 +1,4 @@
-"""How good is it? Ranking, decisions, calibration and search, exactly, with unknown labels left out."""
+"""Metrics of ranking, decisions, calibration and search, exact, with unknown labels left out."""
 
 from steelyard.metrics.calibration import (
     Bins,

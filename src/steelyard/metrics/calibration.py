@@ -1,4 +1,4 @@
-"""How far probabilities can be trusted: calibration error in bins and by chance, Brier score, log-loss."""
+"""Calibration: error in bins and by chance, Brier score, log-loss."""
 
 from __future__ import annotations
 
@@ -10,18 +10,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import Pair, probable
 
 Binning = Literal["width", "mass"]
+Pooling = Literal["pooled", "label"]
 
 _CELLS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
 class Bins:
-    """What each bin holds; (bins,), or (L, bins) per label. Mean confidence and frequency are NaN in an empty bin."""
+    """The bins of a calibration error; (bins,), or (L, bins) per label.
+
+    Attributes:
+        edges: where bins begin and end, one number more than bins.
+        counts: cells in each bin.
+        confidence: their mean probability; NaN in an empty bin.
+        frequency: their mean target; NaN in an empty bin.
+
+    Examples:
+        >>> bins = sy.metrics.calibration_error(torch.tensor([[0.1, 0.9]]), torch.tensor([[0, 1]]), bins=2).bins
+        >>> bins.edges, bins.counts
+        (tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64), tensor([1, 1]))
+        >>> bins.confidence, bins.frequency
+        (tensor([0.1000, 0.9000], dtype=torch.float64), tensor([0., 1.], dtype=torch.float64))
+    """
 
     edges: Any
     counts: Any
@@ -31,7 +47,19 @@ class Bins:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """Average, maximum and expected calibration error, and the bins they come from."""
+    """Average, maximum and expected calibration error, and the bins they come from.
+
+    Attributes:
+        ace: the mean gap over the bins that are not empty.
+        mce: the largest gap.
+        ece: the mean gap over cells.
+        bins: the bins.
+
+    Examples:
+        >>> error = sy.metrics.calibration_error(torch.tensor([[0.1, 0.7]]), torch.tensor([[0, 1]]), bins=2)
+        >>> round(error.ace, 3), round(error.mce, 3), round(error.ece, 3)
+        (0.2, 0.3, 0.2)
+    """
 
     ace: Any
     mce: Any
@@ -44,28 +72,34 @@ def calibration_error(
     targets: ArrayLike,
     bins: int = 15,
     binning: Binning = "width",
-    per: Literal["pooled", "label"] = "pooled",
+    per: Pooling = "pooled",
 ) -> CalibrationError:
     """Return how far the mean probability of a bin is from the frequency of its labels.
 
     With gap_b = |mean probability − mean target| in bin b and n_b its cells: ACE = the mean of gap_b over the bins that
     are not empty, MCE = the largest, ECE = Σ n_b gap_b / Σ n_b. Floats, or (L,) with `per="label"`; NaN without a
-    known label.
+    known label. A value on an inner edge belongs to the upper bin, 1 to the last. Edges are rounded to the dtype of
+    `probabilities`, so that 0.2 as float16 lies on the edge 3/15 as it does as float64.
 
-    - `probabilities` (N, L) in [0, 1]; `targets` (N, L), unknown cells not counted, a soft one counts its value.
-    - `binning`: `"width"`: edges k/bins; `"mass"`: edges at the order statistics ⌊kn/bins⌋, so that bins hold equally
-      many cells as far as ties allow.
-    - `per`: `"pooled"` puts the cells of all labels together, `"label"` bins each label by itself.
-    A value on an inner edge belongs to the upper bin, 1 to the last. Edges are rounded to the dtype of `probabilities`,
-    so that 0.2 as float16 lies on the edge 3/15 as it does as float64.
+    Args:
+        probabilities: η (N, L), in [0, 1].
+        targets: (N, L), −1 unknown (not counted); a soft one counts its value.
+        bins: how many (the paper names none: 15).
+        binning: "width" for edges k/bins; "mass" for edges at the order statistics ⌊kn/bins⌋, so that bins hold equally
+            many cells as far as ties allow.
+        per: "pooled" puts the cells of all labels together, "label" bins each label by itself.
+
+    Examples:
+        >>> probabilities, targets = torch.full((10, 1), 0.8), torch.tensor([[1]] * 6 + [[0]] * 4)
+        >>> error = sy.metrics.calibration_error(probabilities, targets)
+        >>> round(error.ace, 3)  # a probability of .8, a frequency of .6
+        0.2
     """
     bins = as_whole(bins, "bins")
     if bins < 1:
         raise ValueError(f"bins is {bins}: give at least one bin, 15 being the usual choice")
-    if binning not in ("width", "mass"):
-        raise ValueError(f'binning is {binning!r}: give "width" or "mass"')
-    if per not in ("pooled", "label"):
-        raise ValueError(f'per is {per!r}: give "pooled" or "label"')
+    check_choice(Binning, binning=binning)
+    check_choice(Pooling, per=per)
     pair = probable(probabilities, targets)
     pooled = per == "pooled"
     if binning == "width":
@@ -89,7 +123,16 @@ def calibration_error(
 
 
 def brier(probabilities: ArrayLike, targets: ArrayLike) -> float:
-    """Return the Brier score, the mean of (η − y)² over the known labels; soft targets count as they are."""
+    """Return the Brier score, the mean of (η − y)² over the known labels; soft targets count as they are.
+
+    Args:
+        probabilities: η (N, L), in [0, 1].
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out), between them soft.
+
+    Examples:
+        >>> round(sy.metrics.brier(torch.tensor([[0.9, 0.4, 0.7]]), torch.tensor([[1, 0, -1]])), 3)  # (.1² + .4²)/2
+        0.085
+    """
     n, total = label_sums(probable(probabilities, targets), squared_error).sum(1)
     return float(total / n)
 
@@ -98,6 +141,16 @@ def log_loss(probabilities: ArrayLike, targets: ArrayLike) -> float:
     """Return the mean of −y log η − (1 − y) log(1 − η) over the known labels; soft targets count as they are.
 
     Nothing is clipped: a probability of 0 for a label that is present, or of 1 for one that is absent, costs infinity.
+
+    Args:
+        probabilities: η (N, L), in [0, 1].
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out), between them soft.
+
+    Examples:
+        >>> round(sy.metrics.log_loss(torch.tensor([[0.9, 0.4, 0.7]]), torch.tensor([[1, 0, -1]])), 3)
+        0.308
+        >>> sy.metrics.log_loss(torch.tensor([[0.0]]), torch.tensor([[1]]))  # sure, and wrong
+        inf
     """
     n, total = label_sums(probable(probabilities, targets), cross_entropy).sum(1)
     return float(total / n)
@@ -119,9 +172,9 @@ def label_mass_edges(bins: int, values: Tensor, known: Tensor | None) -> Tensor:
         n = torch.full((len(v), 1), n_items, device=v.device)
         if known is not None:
             v, n = torch.where(known[:, labels].T, v, torch.inf), known[:, labels].sum(0)[:, None]
-        at = torch.arange(1, bins, device=v.device) * n // bins
+        ranks = torch.arange(1, bins, device=v.device) * n // bins
         ordered = torch.from_numpy(np.sort(v.contiguous().numpy())) if v.device.type == "cpu" else v.sort(1).values
-        edges[labels, 1:-1] = ordered.gather(1, at).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
+        edges[labels, 1:-1] = ordered.gather(1, ranks).clamp_max(1).to(edges.dtype)  # inf: a label with nothing known
     return edges
 
 
@@ -206,7 +259,18 @@ def _chunks(pair: Pair) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
 
 
 class ByChance(NamedTuple):
-    """The average and the expected calibration error that are there by chance."""
+    """The average and the expected calibration error that are there by chance.
+
+    Attributes:
+        ace: the average calibration error.
+        ece: the expected calibration error.
+
+    Examples:
+        >>> bins = sy.metrics.calibration_error(torch.full((4, 1), 0.5), torch.tensor([[1], [1], [0], [0]])).bins
+        >>> by_chance = sy.metrics.error_by_chance(bins)
+        >>> round(by_chance.ace, 4), round(by_chance.ece, 4)  # four coins
+        (0.1875, 0.1875)
+    """
 
     ace: Any
     ece: Any
@@ -217,13 +281,18 @@ def error_by_chance(bins: Bins) -> ByChance:
 
     Of n_b labels that are each present with probability p_b the share that is present differs from p_b, on average by
     E|K/n − p| = 2 (1 − p) m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ / n with K ~ Binomial(n, p) and m = ⌊np⌋ + 1. ACE by chance is its
-    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be told
-    from one that is right.
+    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be
+    distinguished from one that is right. Labels count as independent, and as hard: soft ones vary less. So do those of
+    a wide bin whose probabilities differ.
 
-    - `bins`: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as
-      they are; NaN without a known label.
+    Args:
+        bins: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as
+            they are; NaN without a known label.
 
-    Labels count as independent, and as hard: soft ones vary less. So do those of a wide bin whose probabilities differ.
+    Examples:
+        >>> bins = sy.metrics.calibration_error(torch.full((10, 1), 0.8), torch.tensor([[1]] * 6 + [[0]] * 4)).bins
+        >>> round(sy.metrics.error_by_chance(bins).ace, 3)  # ten labels of probability .8 are that far off by chance
+        0.097
     """
     n, p = (torch.as_tensor(x).double().cpu() for x in (bins.counts, bins.confidence))
     filled = n > 0
@@ -235,7 +304,7 @@ def error_by_chance(bins: Bins) -> ByChance:
 
 
 def _mean_deviation(n: Tensor, p: Tensor) -> Tensor:
-    """E|K/n − p| of K ~ Binomial(n, p), by de Moivre's sum."""
+    """Return E|K/n − p| of K ~ Binomial(n, p), by de Moivre's sum."""
     m = torch.floor(n * p) + 1
     choose = torch.lgamma(n + 1) - torch.lgamma(m + 1) - torch.lgamma(n - m + 1)  # m = n + 1 where p is 1: C is 0
     mass = choose + torch.xlogy(m, p) + torch.xlogy(n - m + 1, 1 - p)

@@ -1,4 +1,4 @@
-"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this room."""
+"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this module."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from steelyard._files import replacing
+from steelyard.balance.checks import check_choice
 from steelyard.labels.ids import several
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, refuse
@@ -22,6 +23,7 @@ from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
 from steelyard.metrics.summary import Summary
 
+Dtype = Literal["float32", "float16"]
 _MOST_BINS = 1_000_000
 _FORMAT = "steelyard-evaluator-1"
 
@@ -29,12 +31,23 @@ _FORMAT = "steelyard-evaluator-1"
 class Evaluator:
     """Collects probabilities and targets batch by batch, in one process or many, and computes everything at the end.
 
-    - `n_labels`: L; `names` (L,): label names for the report.
-    - `counts` (L,): the positives of each label *in training*, by which labels are head, medium, tail and rarest.
-    - `bins`: of the calibration errors.
-    - `dtype`: how probabilities are kept, `"float32"` or `"float16"`; every metric is that of the kept values. A
-      million items × 600 labels take 3.0 GB, or 1.8 GB as float16 (a target takes one byte, four where some are soft).
     The result does not depend on how items were split into batches, nor on the order of updates and merges.
+
+    Args:
+        n_labels: L.
+        names: label names for the report, (L,); "0", "1", … where not given.
+        counts: positives of each label *in training*, (L,), by which labels are head, medium, tail and rarest.
+        bins: of the calibration errors.
+        dtype: how probabilities are kept, "float32" or "float16"; every metric is that of the kept values. A million
+            items × 600 labels take 3.0 GB, or 1.8 GB as float16 (a target takes one byte, four where some are soft).
+
+    Examples:
+        >>> evaluator = sy.metrics.Evaluator(n_labels=2, names=["dog", "car"])
+        >>> evaluator.update(torch.tensor([[0.9, 0.8], [0.7, 0.2]]), torch.tensor([[1, 0], [0, -1]]))
+        >>> evaluator.update(torch.tensor([[0.4, 0.6]]), torch.tensor([[1, 1]]))
+        >>> report = evaluator.compute()
+        >>> round(report["mAP"]["label"], 3), report["unknown"], round(report["per_label"][0]["average_precision"], 3)
+        (0.667, 1, 0.833)
     """
 
     def __init__(
@@ -43,22 +56,21 @@ class Evaluator:
         names: Sequence[str] | None = None,
         counts: ArrayLike | None = None,
         bins: int = 15,
-        dtype: Literal["float32", "float16"] = "float32",
+        dtype: Dtype = "float32",
     ) -> None:
         n_labels, bins = as_whole(n_labels, "n_labels"), as_whole(bins, "bins")
         if n_labels < 1:
             raise ValueError(f"n_labels is {n_labels}: give at least one label")
         self.names = tuple(map(str, range(n_labels) if names is None else several(names, "names")))
         if len(self.names) != n_labels:
-            raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give one name a label")
+            raise ValueError(f"names has {len(self.names)} entries, but n_labels is {n_labels}: give a name per label")
         if not 1 <= bins <= _MOST_BINS:
             raise ValueError(f"bins is {bins!r:.20}: give 1 to {_MOST_BINS:,} bins, 15 being the usual choice")
-        if dtype not in ("float32", "float16"):
-            raise ValueError(f'dtype is {dtype!r}: give "float32" or "float16"')
+        check_choice(Dtype, dtype=dtype)
         self.n_labels = n_labels
         self.counts: Array | None = None if counts is None else check_counts(counts).copy()
         if self.counts is not None and len(self.counts) != n_labels:
-            raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one a label")
+            raise ValueError(f"counts has {len(self.counts)} entries, but n_labels is {n_labels}: give one per label")
         self.bins = bins
         self.dtype = dtype
         self._store = Store(n_labels, np.dtype(dtype))
@@ -75,19 +87,28 @@ class Evaluator:
         return self._store.nbytes
 
     def update(self, probabilities: ArrayLike, targets: ArrayLike) -> None:
-        """Add a batch: probabilities (B, L) in [0, 1] and targets (B, L), tensors on any device or numpy arrays."""
+        """Add a batch: probabilities (B, L) in [0, 1] and targets (B, L), tensors on any device or numpy arrays.
+
+        Args:
+            probabilities: η (B, L), in [0, 1]; not read where a label is unknown.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+        """
         pair = probable(probabilities, targets)
         if pair.values.shape[1] != self.n_labels:
             raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
         p, t = pair.values, pair.targets
         if pair.known is not None:
-            p = torch.where(pair.known, p, 0.0)  # what stands at an unknown label is nobody's business, NaN included
+            p = torch.where(pair.known, p, 0.0)  # values at unknown labels are ignored (they may be NaN)
         kept = p.to(getattr(torch, self.dtype)).cpu().numpy()
         t = t.float() if t.dtype.is_floating_point else t.to(torch.int8)
         self._store.append(kept, t.cpu().numpy())
 
     def merge(self, other: Evaluator) -> Evaluator:
-        """Add the items of another evaluator of the same labels, counts, bins and dtype; return self."""
+        """Add the items of another evaluator of the same labels, counts, bins and dtype; return self.
+
+        Args:
+            other: an evaluator made with the same arguments.
+        """
         for field in ("n_labels", "names", "bins", "dtype"):
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
@@ -112,13 +133,17 @@ class Evaluator:
     ) -> dict[str, Any]:
         """Return every metric as a nested dict of plain numbers, fit for JSON: None where a metric is undefined.
 
-        - `threshold`: one number, or one a label (L,); a label is decided present where η ≥ threshold.
-        - `rarest`: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
-        - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
-        - `bootstrap`: resamples of the items, 0 for none, by `seed`; adds `"intervals"`, bias-corrected intervals at
-          `confidence` of all but calibration errors and macro precision and recall; None where resamples do not
-          vary. Takes two bytes per item and resample.
-        - `training_items`: how many items `counts` are of; with it, PSP@k is reported too.
+        Args:
+            threshold: one number, or one per label (L,); a label is decided present where η ≥ threshold.
+            rarest: the K of tail-K averages (needs counts); by default those of 5, 10 and 20 that are below L.
+            head: head labels have at least this many training positives.
+            tail: tail labels have fewer than this many.
+            bootstrap: resamples of the items, 0 for none; adds "intervals", bias-corrected intervals of all but
+                calibration errors and macro precision and recall; None where resamples do not vary. Takes two bytes per
+                item and resample.
+            confidence: of these intervals.
+            seed: of the resamples.
+            training_items: how many items `counts` are of; with it, PSP@k is reported too.
         """
         if rarest is None:
             rarest = [k for k in (5, 10, 20) if k < self.n_labels] if self.counts is not None else []
@@ -129,8 +154,8 @@ class Evaluator:
         if not 0 < confidence < 1:
             raise ValueError(f"confidence is {confidence}: give a fraction between 0 and 1, say .95")
         limit = as_tensor(threshold, "threshold").double().cpu().numpy()
-        places = torch.from_numpy(np.atleast_1d(limit))
-        refuse(places.isnan(), "threshold", places, "give numbers to compare probabilities with")
+        limits = torch.from_numpy(np.atleast_1d(limit))
+        refuse(limits.isnan(), "threshold", limits, "give numbers to compare probabilities with")
         if limit.shape not in ((), (self.n_labels,)):
             raise ValueError(
                 f"threshold has shape {limit.shape}: give one number, or one for each of {self.n_labels} labels"
@@ -152,14 +177,22 @@ class Evaluator:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Evaluator:
-        """Return the evaluator that `state_dict` described."""
+        """Return the evaluator that `state_dict` described.
+
+        Args:
+            state: what `state_dict` returned.
+        """
         p = state["probabilities"]
         evaluator = cls(p.shape[1], state["names"], state["counts"], state["bins"], state["dtype"])
         evaluator.update(p, state["targets"])
         return evaluator
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one safetensors file, whole or not at all."""
+        """Write everything to one safetensors file, whole or not at all.
+
+        Args:
+            path: the file to write.
+        """
         state = self.state_dict()
         tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
         settings = {k: state[k] for k in ("names", "bins", "dtype")}
@@ -168,7 +201,11 @@ class Evaluator:
 
     @classmethod
     def load(cls, path: str | Path) -> Evaluator:
-        """Read an evaluator that `save` wrote."""
+        """Read an evaluator that `save` wrote.
+
+        Args:
+            path: a file that `save` wrote.
+        """
         try:
             with safe_open(path, framework="pt") as file:
                 about = file.metadata() or {}

@@ -1,4 +1,4 @@
-"""What a metric takes: two arrays of one shape, checked, as tensors on the device they came on."""
+"""Checks of what a metric takes: two arrays of one shape, as tensors on the device they came on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ class Pair:
     known: Tensor | None
     from_numpy: bool
 
+    @property
+    def mask(self) -> Tensor:
+        """True where a label is known, (N, L)."""
+        return torch.ones_like(self.values, dtype=torch.bool) if self.known is None else self.known
+
     def give(self, result: Tensor) -> Any:
         """Return `result` as the kind of array the caller gave."""
         return result.numpy() if self.from_numpy else result
@@ -29,7 +34,7 @@ def shaped(values: ArrayLike, targets: ArrayLike, name: str) -> tuple[Tensor, Te
     """Check that `values` (called `name` in errors) and `targets` are real (N, L) of one shape on one device."""
     v, t = as_tensor(values, name), as_tensor(targets, "targets")
     if v.ndim != 2:
-        raise ValueError(f"{name} has shape {tuple(v.shape)}: give (N, L), one row an item, one column a label")
+        raise ValueError(f"{name} has shape {tuple(v.shape)}: give (N, L), one row per item, one column per label")
     if v.dtype.is_complex:
         raise ValueError(f"{name} has dtype {v.dtype}: give real numbers")
     if t.shape != v.shape:
@@ -73,7 +78,7 @@ def probable(probabilities: ArrayLike, targets: ArrayLike, name: str = "probabil
 
 
 def unlabelled(probabilities: ArrayLike, name: str = "probabilities") -> Pair:
-    """Check probabilities of items without labels: within [0, 1]. The targets of the pair say nothing."""
+    """Check probabilities of items without labels: within [0, 1]. The targets of the pair mean nothing."""
     p = as_tensor(probabilities, name)
     return probable(probabilities, torch.zeros((), dtype=torch.uint8, device=p.device).expand(p.shape), name)
 
@@ -89,5 +94,5 @@ def decided(decisions: ArrayLike, targets: ArrayLike) -> Pair:
 
 
 def positive(targets: Tensor) -> Tensor:
-    """Boolean mask of the present labels: 1, or soft and at least .5."""
+    """Return a boolean mask of the present labels: 1, or soft and at least .5."""
     return targets >= 0.5 if targets.dtype.is_floating_point else targets == 1

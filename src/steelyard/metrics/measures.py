@@ -1,4 +1,4 @@
-"""What is measured beyond an `Evaluator`: decisions that vary by fold, σ for comparison, accuracy by argmax."""
+"""Measures beyond those of an `Evaluator`: decisions that vary by fold, σ for comparison, accuracy by argmax."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
     }
 
 
-def redecide(found: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups) -> None:
-    """Put what decisions (N, L) give in the place of an evaluator's numbers; its intervals of those go."""
-    found.update(decision_scores(decisions, targets))
+def redecide(report: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups) -> None:
+    """Replace an evaluator's numbers by those of decisions (N, L), and drop their intervals."""
+    report.update(decision_scores(decisions, targets))
     by_label = precision_recall_f1(decisions, targets)
     wrong, shared = hamming_loss(decisions, targets, "label"), jaccard(decisions, targets)
-    for c, row in enumerate(found["per_label"]):
+    for c, row in enumerate(report["per_label"]):
         row.update({name: float(getattr(by_label, name)[c]) for name in _RATIOS})
         row.update(hamming_loss=number(float(wrong[c])), jaccard=float(shared[c]))
     for kind, members in groups.items():
         for name, index in members.items():
             if len(index):
-                at = torch.from_numpy(np.asarray(index))
-                some = decisions[:, at], targets[:, at]
-                found[kind][name].update(_averages(precision_recall_f1(*some)))
-                found[kind][name]["hamming_loss"] = number(hamming_loss(*some))
-    if "intervals" in found:
-        found["intervals"] = without(found["intervals"], _OF_DECISIONS, drop=True)
+                columns = torch.from_numpy(np.asarray(index))
+                some = decisions[:, columns], targets[:, columns]
+                report[kind][name].update(_averages(precision_recall_f1(*some)))
+                report[kind][name]["hamming_loss"] = number(hamming_loss(*some))
+    if "intervals" in report:
+        report["intervals"] = without(report["intervals"], _OF_DECISIONS, drop=True)
 
 
-def without_probabilities(found: dict[str, Any]) -> dict[str, Any]:
+def without_probabilities(report: dict[str, Any]) -> dict[str, Any]:
     """Return an evaluator's numbers with None for all that needs probabilities: rankings alone are left."""
-    ranked: dict[str, Any] = without(found, _OF_DECISIONS | _OF_PROBABILITIES)
+    ranked: dict[str, Any] = without(report, _OF_DECISIONS | _OF_PROBABILITIES)
     return ranked
 
 
 def without(tree: Any, names: frozenset[str], drop: bool = False) -> Any:
-    """Return nested dicts and lists with None in the place of what has one of these names, or without it."""
+    """Return nested dicts and lists with the values of these names replaced by None, or dropped."""
     if isinstance(tree, list):
         return [without(entry, names, drop) for entry in tree]
     if not isinstance(tree, dict):
@@ -101,7 +101,7 @@ def single_label_scores(
     """Return the accuracy and error of the most probable label, on all items with one positive and by the rarest.
 
     Of labels with equal η the one of the larger logit is taken. `by_logit` is the accuracy of the largest logit, which
-    knows nothing of the labels' frequencies.
+    ignores the frequencies of labels.
 
     Args:
         probabilities, logits: η and z, (N, L).
@@ -134,6 +134,6 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _averages(found: PrecisionRecallF1) -> dict[str, Any]:
-    averages: dict[str, Any] = plain({"macro": asdict(found.macro), "micro": asdict(found.micro)})
+def _averages(scores: PrecisionRecallF1) -> dict[str, Any]:
+    averages: dict[str, Any] = plain({"macro": asdict(scores.macro), "micro": asdict(scores.micro)})
     return averages

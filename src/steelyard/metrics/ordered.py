@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor
 from steelyard.metrics.groups import check_counts, mean_defined
@@ -19,7 +20,7 @@ from steelyard.metrics.inputs import positive, scored
 from steelyard.metrics.ranking import CELLS_AT_ONCE, Per
 
 
-class Rows(NamedTuple):
+class SortedRows(NamedTuple):
     """Some rows in descending order of their scores; counts are float64."""
 
     hit: Tensor
@@ -27,22 +28,22 @@ class Rows(NamedTuple):
     known: Tensor
     """Known cells, (R, M)."""
     order: Tensor
-    """Where each cell stood before."""
+    """The column of each cell before sorting."""
     start: Tensor
     """The place before the run of tied scores that a cell belongs to, from −1."""
     end: Tensor
     """The last place of that run."""
 
     @classmethod
-    def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> Rows:
+    def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> SortedRows:
         """Sort each row; unknown cells go to its end."""
         s, order = torch.where(known, scores.double(), -torch.inf).sort(1, descending=True)
-        place = torch.arange(s.shape[1], device=s.device).expand(s.shape)
+        rank = torch.arange(s.shape[1], device=s.device).expand(s.shape)
         new = torch.ones_like(s, dtype=torch.bool)
         new[:, 1:] = s[:, 1:] != s[:, :-1]
-        start = torch.where(new, place - 1, -1).cummax(1).values
+        start = torch.where(new, rank - 1, -1).cummax(1).values
         last = torch.cat([new[:, 1:], new[:, :1]], 1)
-        end = torch.where(last, place, s.shape[1] - 1).flip(1).cummin(1).values.flip(1)
+        end = torch.where(last, rank, s.shape[1] - 1).flip(1).cummin(1).values.flip(1)
         return cls(hit.gather(1, order).double(), known.gather(1, order).double(), order, start, end)
 
     def above(self, values: Tensor) -> Tensor:
@@ -63,8 +64,8 @@ class Rows(NamedTuple):
     def coverage(self) -> Tensor:
         """Return how many known cells (R,) one has to look at to see all positives."""
         reached = self.known.cumsum(1).gather(1, self.end)
-        found = torch.where(self.hit > 0, reached, 0.0).amax(1) if self.hit.shape[1] else self.hit.sum(1)
-        return torch.where(self.hit.sum(1) > 0, found, torch.nan)
+        depth = torch.where(self.hit > 0, reached, 0.0).amax(1) if self.hit.shape[1] else self.hit.sum(1)
+        return torch.where(self.hit.sum(1) > 0, depth, torch.nan)
 
     def gained(self, gains: Tensor, k: int, discounted: bool) -> Tensor:
         """Return the sum (R,) of `gains` (in the rows' first order) at the first k known cells, the mean over ties."""
@@ -91,14 +92,25 @@ class Rows(NamedTuple):
         return self.gained(gains, k, False), best
 
 
-Measure = Callable[[Rows], Tensor]
+Measure = Callable[[SortedRows], Tensor]
 
 
 def auroc(scores: ArrayLike, targets: ArrayLike, per: Per = "label") -> Any:
     """Return the area under the ROC curve of every label (L,), or of every item (N,), as float64.
 
     It is the chance that a positive is above a negative, ties counting half. NaN without a known positive and a known
-    negative. Arguments as for `average_precision`.
+    negative.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+        per: "label" for (L,), "item" for (N,).
+
+    Examples:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.2], [0.4, 0.6]])
+        >>> targets = torch.tensor([[1, 0], [0, -1], [1, 1]])
+        >>> sy.metrics.auroc(scores, targets)  # the second label has one pair, in the wrong order
+        tensor([0.5000, 0.0000], dtype=torch.float64)
     """
     return _each(scores, targets, per, lambda rows: 1 - rows.wrong_pairs(0.5))
 
@@ -108,6 +120,18 @@ def ranking_loss(scores: ArrayLike, targets: ArrayLike) -> float:
 
     Ties count as wrong, as in scikit-learn. Items without a known positive or without a known negative are left out,
     where scikit-learn counts them as 0.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+
+    Examples:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.2], [0.4, 0.6]])
+        >>> targets = torch.tensor([[1, 0], [0, -1], [1, 1]])
+        >>> sy.metrics.ranking_loss(scores, targets)  # only the first item has a pair, in the right order
+        0.0
+        >>> sy.metrics.ranking_loss(-scores, targets)
+        1.0
     """
     return _mean(scores, targets, lambda rows: rows.wrong_pairs(1.0))
 
@@ -116,6 +140,15 @@ def coverage_error(scores: ArrayLike, targets: ArrayLike) -> float:
     """Return how many of an item's labels one has to take, best first, to have all present ones; the mean over items.
 
     Items without a known positive are left out, where scikit-learn counts them as 0.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+
+    Examples:
+        >>> scores, targets = torch.tensor([[0.9, 0.5, 0.3]]), torch.tensor([[1, -1, 1]])
+        >>> sy.metrics.coverage_error(scores, targets)  # two labels have to be taken; the unknown one does not count
+        2.0
     """
     return _mean(scores, targets, lambda rows: rows.coverage())
 
@@ -124,6 +157,18 @@ def precision_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
     """Return the share of present labels among the k highest known ones of an item (P@k), the mean over items.
 
     An item with fewer than k known labels has all of them taken; one without any is left out.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+        k: labels taken of each item.
+
+    Examples:
+        >>> scores, targets = torch.tensor([[0.9, 0.5, 0.3]]), torch.tensor([[1, -1, 0]])
+        >>> sy.metrics.precision_at_k(scores, targets, k=1)
+        1.0
+        >>> sy.metrics.precision_at_k(scores, targets, k=2)  # the two highest known labels: the first and the third
+        0.5
     """
     k = _whole(k)
     return _mean(scores, targets, lambda rows: rows.precision(k))
@@ -134,6 +179,16 @@ def ndcg_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
 
     DCG@k = Σ_{r ≤ k} y_r / log₂(r + 1), over the largest it could be. Items without a known positive are left out,
     where scikit-learn counts them as 0.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+        k: labels taken of each item.
+
+    Examples:
+        >>> scores, targets = torch.tensor([[0.9, 0.5, 0.3]]), torch.tensor([[0, 1, -1]])
+        >>> round(sy.metrics.ndcg_at_k(scores, targets, k=3), 3)  # the positive comes second: 1/log₂ 3
+        0.631
     """
     k = _whole(k)
     return _mean(scores, targets, lambda rows: rows.ndcg(k))
@@ -149,6 +204,10 @@ def propensities(counts: ArrayLike, n_items: int, a: float = 0.55, b: float = 1.
         counts: positives n_c of each label in training (L,).
         n_items: N, items in training.
         a, b: constants of the model.
+
+    Examples:
+        >>> sy.metrics.propensities(np.array([1, 100, 10_000]), n_items=20_000).round(2)  # rare labels are missed
+        array([0.1 , 0.46, 0.91])
     """
     n = check_counts(counts).astype(np.float64)
     if n_items < 3:
@@ -165,16 +224,22 @@ def psp_at_k(scores: ArrayLike, targets: ArrayLike, propensity: ArrayLike, k: in
         scores, targets: as for `average_precision`.
         propensity: p_c of each label (L,), in (0, 1]: see `propensities`.
         k: labels taken of each item.
+
+    Examples:
+        >>> scores, targets = torch.tensor([[0.9, 0.5], [0.6, 0.4]]), torch.tensor([[1, 0], [0, 1]])
+        >>> propensity = torch.tensor([0.9, 0.1])  # the second label is rare: missing it counts nine times as much
+        >>> round(sy.metrics.psp_at_k(scores, targets, propensity, k=1), 3)
+        0.1
     """
     k, p = _whole(k), as_tensor(propensity).double()
     if p.shape != np.shape(scores)[1:] or not bool(((p > 0) & (p <= 1)).all()):
         raise ValueError(f"propensity has shape {tuple(p.shape)}: give one number in (0, 1] for each label")
 
-    def measure(rows: Rows) -> Tensor:
+    def measure(rows: SortedRows) -> Tensor:
         return torch.stack(rows.scored_precision(p, k), 1)
 
-    found, best = torch.as_tensor(_each(scores, targets, "item", measure)).sum(0).tolist()
-    return found / best if best else float("nan")
+    gained, best = torch.as_tensor(_each(scores, targets, "item", measure)).sum(0).tolist()
+    return gained / best if best else float("nan")
 
 
 TOP = (1, 3, 5)
@@ -190,7 +255,7 @@ def item_names(propensity: Any | None) -> list[str]:
 def item_measures(scores: ArrayLike, targets: ArrayLike, propensity: Any | None) -> Any:
     """Return all measures of each item's order, (N, len(item_names)), by one sort; NaN where one is undefined."""
 
-    def measure(rows: Rows) -> Tensor:
+    def measure(rows: SortedRows) -> Tensor:
         columns = [rows.wrong_pairs(1.0), rows.coverage()]
         for k in TOP:
             columns += [rows.precision(k), rows.ndcg(k)]
@@ -203,15 +268,14 @@ def item_measures(scores: ArrayLike, targets: ArrayLike, propensity: Any | None)
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, measure: Measure) -> Any:
     """Return a measure of every label or item, some rows at a time."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    check_choice(Per, per=per)
     pair = scored(scores, targets)
-    known = torch.ones_like(pair.values, dtype=torch.bool) if pair.known is None else pair.known
+    known = pair.mask
     parts = [part.T if per == "label" else part for part in (pair.values, positive(pair.targets) & known, known)]
     step = max(1, CELLS_AT_ONCE // max(1, parts[0].shape[1]))
     starts = range(0, max(1, len(parts[0])), step)
     blocks = [slice(start, start + step) for start in starts]
-    return pair.give(torch.cat([measure(Rows.of(*(part[rows] for part in parts))) for rows in blocks]))
+    return pair.give(torch.cat([measure(SortedRows.of(*(part[rows] for part in parts))) for rows in blocks]))
 
 
 def _mean(scores: ArrayLike, targets: ArrayLike, measure: Measure) -> float:

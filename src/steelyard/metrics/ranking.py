@@ -1,4 +1,4 @@
-"""How well scores rank: average precision by label (mAP@y) and by item (mAP@x), exactly, ties as one threshold.
+"""Average precision by label (mAP@y) and by item (mAP@x), exact, tied scores as one threshold.
 
 A positive with score s contributes (positives at or above s) / (cells at or above s), and the average precision of a
 row is the mean of that over its positives. Both are counts, so nothing depends on how a sort leaves ties.
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard.balance.checks import check_choice
 from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
@@ -54,9 +55,9 @@ def by_sorting_rows(scores: Tensor, positive: Tensor, known: Tensor | None = Non
             unknown = np.logical_not(is_known[rows], order="C")
             values[unknown] = -np.inf
             n_known -= unknown.sum(1)
-        found = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
+        positives = [np.sort(v[h]) for v, h in zip(values, hits, strict=True)]
         values.sort()
-        for i, (v, p, n) in enumerate(zip(values, found, n_known, strict=True)):
+        for i, (v, p, n) in enumerate(zip(values, positives, n_known, strict=True)):
             if len(p):
                 above = np.minimum(width - np.searchsorted(v, p), n)  # an unknown cell ties with a known -inf
                 out[start + i] = np.mean((len(p) - np.searchsorted(p, p)) / above)
@@ -104,10 +105,20 @@ def average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "label")
     AP = Σ_k (R_k − R_{k−1}) P_k over the distinct scores in descending order: tied scores form one threshold, as in
     scikit-learn's `average_precision_score`, so the order of items never matters. NaN where there is no known positive.
 
-    - `scores` (N, L): larger means more present. Any dtype, infinities allowed; NaN at a known label is refused.
-    - `targets` (N, L): 1 present, 0 absent, −1 unknown (as if the cell were not there), soft: present from .5 on.
-    - `per`: `"label"` ranks the items of a label, `"item"` ranks the labels of an item.
     Returns a tensor on the device of `scores`, or a numpy array for a numpy array.
+
+    Args:
+        scores: (N, L), larger means more present. Any dtype, infinities allowed; NaN at a known label is refused.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (as if the cell were not there), soft: present from .5 on.
+        per: "label" ranks the items of a label, "item" the labels of an item.
+
+    Examples:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.2], [0.4, 0.6]])
+        >>> targets = torch.tensor([[1, 0], [0, -1], [1, 1]])
+        >>> sy.metrics.average_precision(scores, targets)
+        tensor([0.8333, 0.5000], dtype=torch.float64)
+        >>> sy.metrics.average_precision(scores, targets, per="item")  # the second item has no positive
+        tensor([1., nan, 1.], dtype=torch.float64)
     """
     return _each(scores, targets, per, False)
 
@@ -116,14 +127,24 @@ def mean_average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "la
     """Return the mean of `average_precision` over the labels (or items) where it is defined; NaN if it never is.
 
     How many were left out: `mean_defined(average_precision(scores, targets)).left_out`.
+
+    Args:
+        scores: (N, L), any real numbers; higher ranks first.
+        targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
+        per: "label" for (L,), "item" for (N,).
+
+    Examples:
+        >>> scores = torch.tensor([[0.9, 0.8], [0.7, 0.2], [0.4, 0.6]])
+        >>> targets = torch.tensor([[1, 0], [0, -1], [1, 1]])
+        >>> round(sy.metrics.mean_average_precision(scores, targets), 3)  # (5/6 + 1/2)/2
+        0.667
     """
     return mean_defined(_each(scores, targets, per, True)).value
 
 
 def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
-    """Average precision of each label or item, as `per` says; from a GPU on the CPU where `on_cpu`."""
-    if per not in ("label", "item"):
-        raise ValueError(f'per is {per!r}: give "label" or "item"')
+    """Return the average precision of each label or item; with `on_cpu` that of a GPU's tensors on the CPU."""
+    check_choice(Per, per=per)
     v, t = shaped(scores, targets, "scores")
     if v.is_cuda and (result := _fused(v, t, per, on_cpu)) is not None:
         return result
@@ -135,7 +156,7 @@ def _each(scores: ArrayLike, targets: ArrayLike, per: Per, on_cpu: bool) -> Any:
 
 
 def _fused(scores: Tensor, targets: Tensor, per: Per, on_cpu: bool) -> Tensor | None:
-    """Average precision by the GPU's own kernels; None where there are none, or a value is not allowed."""
+    """Return average precision by the fused kernels; None where there are none, or a value is not allowed."""
     if not fuses(scores.device):
         return None
     from steelyard.kernels import ranking

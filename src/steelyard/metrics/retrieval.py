@@ -59,7 +59,7 @@ def _signs(codes: Array, n_terms: int) -> Array:
 
 
 class Answers:
-    """Tells which queries have an answer: the columns of the label table, one bit a distinct row."""
+    """The queries that have an answer, from the columns of the label table, one bit per distinct row."""
 
     def __init__(self, present: Array, absent: Array) -> None:
         rows = np.unique(np.concatenate([np.packbits(present, axis=1), np.packbits(absent, axis=1)], axis=1), axis=0)
@@ -84,8 +84,22 @@ Progress = Callable[[int, int], None]
 class RetrievalMap:
     """Mean average precision over queries, and by their number of terms.
 
-    Where a number of terms has too many combinations its queries were sampled: then `exact` is False, the intervals are
-    normal ones at the asked confidence, and the number of queries is an estimate. An exact value is its own interval.
+    Attributes:
+        overall: the mean over all queries that have an answer.
+        by_terms: the same by number of terms.
+        n_queries: queries that have an answer; an estimate where they were sampled.
+        n_queries_by_terms: the same by number of terms.
+        n_combinations: queries that there are, with or without an answer.
+        n_scored: queries that were scored.
+        exact: False where a number of terms has so many combinations that its queries were sampled.
+        interval: the normal interval of `overall` at the asked confidence; an exact value is its own interval.
+        interval_by_terms: the same by number of terms.
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9, 0.8], [0.7, 0.9], [0.2, 0.6]]), torch.tensor([[1, 1], [1, 0], [0, 1]])
+        >>> result = sy.metrics.retrieval_map(eta, targets, max_terms=2)
+        >>> {terms: round(value, 3) for terms, value in result.by_terms.items()}, result.n_queries_by_terms
+        ({1: 0.792, 2: 0.778}, {1: 2, 2: 3})
     """
 
     overall: float
@@ -127,11 +141,22 @@ def retrieval_map(
     Π_P η Π_N (1 − η), computed in float64; relevant are those with every label of P and none of N. A query without a
     relevant item is left out; an item with an unknown label among the query's is left out of that query.
 
-    - `probabilities` (N, L) in [0, 1]; `targets` (N, L), soft: present from .5 on. Runs on the device they are on.
-    - `exact_up_to`: all queries of k terms are scored where their combinations, C(L, k)(2^k − 1), are at most this many
-      (all, for 20 labels and 5 terms); otherwise `samples` of them that have an answer are drawn uniformly by `seed`.
-    - `confidence`: of the intervals that sampling gives.
-    - `progress(done, total)` is called as queries are scored; without one, a terminal gets a progress bar.
+    Args:
+        probabilities: η (N, L), in [0, 1]; the work is done on the device they are on.
+        targets: (N, L), 1 present, 0 absent, −1 unknown; a soft target is present from .5 on.
+        max_terms: the most terms of a query (the paper: 5).
+        exact_up_to: all queries of k terms are scored where their combinations, C(L, k)(2^k − 1), are at most this many
+            (all, for 20 labels and 5 terms); otherwise some are drawn.
+        samples: queries with an answer that are then drawn uniformly, of each number of terms.
+        confidence: of the intervals that sampling gives.
+        seed: of the draws.
+        progress: `progress(done, total)` is called as queries are scored; without one, a terminal shows a progress bar.
+
+    Examples:
+        >>> eta, targets = torch.tensor([[0.9, 0.8], [0.7, 0.1], [0.2, 0.6]]), torch.tensor([[1, 1], [1, 0], [0, 1]])
+        >>> result = sy.metrics.retrieval_map(eta, targets, max_terms=2)
+        >>> result.overall, result.n_queries, result.exact  # "a", "b", "a & b", "a & ~b" and "b & ~a"
+        (1.0, 5, True)
     """
     pair = probable(probabilities, targets)
     n_labels = pair.values.shape[1]
@@ -170,7 +195,7 @@ class _Scorer:
         self.at_once = max(1, cells // max(1, eta.shape[1]))
 
     def answers(self) -> Answers:
-        """Return what tells which queries have an answer."""
+        """Return the queries that have an answer."""
         present, absent = self.present.T.cpu().tensor_split(2, dim=1)
         return Answers(present.numpy(), absent.numpy())
 
@@ -193,8 +218,8 @@ class _Scorer:
 
 def _all_answered(answers: Answers, n_labels: int, n_terms: int) -> tuple[Array, None]:
     """Return all queries that have an answer."""
-    found = [q[answers.exist(q)] for q in every_query(n_labels, n_terms)]
-    return np.concatenate(found), None
+    answered = [q[answers.exist(q)] for q in every_query(n_labels, n_terms)]
+    return np.concatenate(answered), None
 
 
 def _draw_answered(
@@ -205,16 +230,16 @@ def _draw_answered(
     Drawing until the n-th success, (n − 1) / (draws − 1) is the unbiased estimate of the share. The search gives up
     after 1000 draws a sample; then the share is successes / draws.
     """
-    found: list[Array] = []
+    answered: list[Array] = []
     draws, have, batch = 0, 0, min(8 * samples, 1 << 16)
     while have < samples and draws < 1000 * samples:
         queries = draw_queries(n_labels, n_terms, batch, generator)
-        places = np.flatnonzero(answers.exist(queries))[: samples - have]
-        found.append(queries[places])
-        have += len(places)
-        draws += int(places[-1]) + 1 if have == samples else batch
+        hits = np.flatnonzero(answers.exist(queries))[: samples - have]
+        answered.append(queries[hits])
+        have += len(hits)
+        draws += int(hits[-1]) + 1 if have == samples else batch
     share = (have - 1) / (draws - 1) if have == samples else have / draws
-    return np.concatenate(found), (share, share * share * (1 - share) / max(have, 1))
+    return np.concatenate(answered), (share, share * share * (1 - share) / max(have, 1))
 
 
 def _stratum(ap: Array, share: tuple[float, float] | None, n_labels: int, n_terms: int) -> _Stratum:
@@ -252,7 +277,7 @@ def _combine(strata: dict[int, _Stratum], n_labels: int, z: float) -> RetrievalM
 
 @contextmanager
 def _shown(progress: Progress | None, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the number of queries just scored, and shows it."""
+    """Yield a function that takes the number of queries just scored, and shows progress."""
     done = 0
 
     def tell(n: int) -> None:

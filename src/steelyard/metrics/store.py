@@ -1,4 +1,4 @@
-"""Where an evaluator keeps what it was given, and order statistics of it."""
+"""The store of an evaluator's probabilities and targets, and order statistics of it."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def mass_edges(bins: int, chunks: Chunks) -> Array:
     high = np.searchsorted(ends, rank, side="right")
     if kind == np.uint16:
         return high.astype(np.uint16).view(np.float16).astype(np.float64)
-    wanted, slot = np.unique(high, return_inverse=True)
+    codes_of_ranks, slot = np.unique(high, return_inverse=True)
     slots = np.full(_CODES, -1, np.int64)
-    slots[wanted] = np.arange(len(wanted))
-    lower = np.zeros(len(wanted) * _CODES, np.int64)
+    slots[codes_of_ranks] = np.arange(len(codes_of_ranks))
+    lower = np.zeros(len(codes_of_ranks) * _CODES, np.int64)
     for codes in _codes(chunks):
-        place = slots[codes >> 16]
-        mine = place >= 0
-        lower += np.bincount(place[mine] * _CODES + (codes[mine] & (_CODES - 1)), minlength=len(lower))
+        slot_of_cell = slots[codes >> 16]
+        mine = slot_of_cell >= 0
+        lower += np.bincount(slot_of_cell[mine] * _CODES + (codes[mine] & (_CODES - 1)), minlength=len(lower))
     within = rank - (ends - upper)[high]
     ends = lower.reshape(-1, _CODES).cumsum(1)
     low = [np.searchsorted(ends[s], r, side="right") for s, r in zip(slot, within, strict=True)]

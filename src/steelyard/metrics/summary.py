@@ -109,7 +109,7 @@ class Summary:
 
 
 class _ByLabel:
-    """What is summed over items for each label, a few labels at a time."""
+    """Sums over items for each label, a few labels at a time."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         self.plan = plan
@@ -124,38 +124,39 @@ class _ByLabel:
             pooled_edges[1:-1] = torch.from_numpy(inner)
         width, pooled_mass, label_mass = torch.empty(3, 3, n_labels, bins, dtype=torch.float64)
         for start in range(0, n_labels, _LABELS_AT_ONCE):
-            at = slice(start, start + _LABELS_AT_ONCE)
-            scores, targets = (column[order] for column in plan.store.columns(at))
+            labels = slice(start, start + _LABELS_AT_ONCE)
+            scores, targets = (column[order] for column in plan.store.columns(labels))
             scores = scores.astype(np.float32, copy=False)
             pair = probable(scores, targets)
-            self.ap[at] = average_precision(scores, targets)
-            self.auroc[at] = auroc(scores, targets)
-            self._count(at, scores, pair, weights)
-            (self.known[at], self.square[at]), (_, self.log[at]) = (
+            self.ap[labels] = average_precision(scores, targets)
+            self.auroc[labels] = auroc(scores, targets)
+            self._count(labels, scores, pair, weights)
+            (self.known[labels], self.square[labels]), (_, self.log[labels]) = (
                 label_sums(pair, cell).numpy() for cell in (squared_error, cross_entropy)
             )
-            width[:, at], pooled_mass[:, at] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
-            label_mass[:, at] = bin_sums(pair, label_mass_edges(bins, pair.values, pair.known))
-        self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # their edges are not told
+            width[:, labels], pooled_mass[:, labels] = bin_sums(pair, wide_edges), bin_sums(pair, pooled_edges)
+            label_mass[:, labels] = bin_sums(pair, label_mass_edges(bins, pair.values, pair.known))
+        self.width, self.mass = (from_sums(x, torch.empty(0)) for x in (width, label_mass))  # edges are not reported
         self.width_sums, self.wide_edges = width, wide_edges
         self.pooled_width = from_sums(width.sum(1), wide_edges)
         self.pooled_mass = from_sums(pooled_mass.sum(1), pooled_edges)
 
-    def _count(self, at: slice, scores: Array, pair: Pair, weights: Array) -> None:
+    def _count(self, labels: slice, scores: Array, pair: Pair, weights: Array) -> None:
         """Count decisions, and draw the resamples of what is ranked and decided."""
         hit = positive(pair.targets).numpy()
-        known = np.ones(hit.shape, bool) if pair.known is None else pair.known.numpy()
-        said = self.plan.decide(scores, at) & known
-        counted = (said & hit, said, hit)
-        self.true[at], self.predicted[at], self.support[at] = (x.sum(0) for x in counted)
+        known = pair.mask.numpy()
+        predicted = self.plan.decide(scores, labels) & known
+        counted = (predicted & hit, predicted, hit)
+        self.true[labels], self.predicted[labels], self.support[labels] = (x.sum(0) for x in counted)
         t = pair.targets.numpy()
-        self.impossible[at] = ((scores == 0) & (t > 0) | (scores == 1) & (t < 1)).sum(0)  # unknown ones are kept as 0
+        # scores of unknown labels are kept as 0
+        self.impossible[labels] = ((scores == 0) & (t > 0) | (scores == 1) & (t < 1)).sum(0)
         if len(weights):
-            self.count_draws[:, :, at] = [boot.weighted_sums(weights, x) for x in counted]
+            self.count_draws[:, :, labels] = [boot.weighted_sums(weights, x) for x in counted]
             for j in range(hit.shape[1]):
                 draws = boot.weighted_average_precision(scores[:, j], hit[:, j], known[:, j], weights)
-                self.ap_draws[:, at.start + j] = draws
-            self.ap_draws[:, at] = boot.widened(self.ap_draws[:, at], self.support[at])
+                self.ap_draws[:, labels.start + j] = draws
+            self.ap_draws[:, labels] = boot.widened(self.ap_draws[:, labels], self.support[labels])
 
     @property
     def wrong(self) -> Array:
@@ -225,7 +226,7 @@ class _ByLabel:
 
 
 class _ByItem:
-    """What belongs to one item: its own ranking, whether it is all right, and its losses."""
+    """The measures of each item: its ranking, whether all its decisions are right, its losses."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
         n_labels, self.weights = plan.store.n_labels, weights
@@ -254,13 +255,13 @@ class _ByItem:
 
     def ordered(self) -> dict[str, Any]:
         """Return ranking loss, coverage error, and P@k, nDCG@k and PSP@k."""
-        found: dict[str, float] = {}
+        top: dict[str, float] = {}
         for k in TOP:
-            found |= {name: mean_defined(self.orders[name]).value for name in (f"p@{k}", f"ndcg@{k}")}
+            top |= {name: mean_defined(self.orders[name]).value for name in (f"p@{k}", f"ndcg@{k}")}
             gained, best = (self.orders.get(f"{name}@{k}", np.zeros(0)).sum() for name in ("psp", "best"))
-            found[f"psp@{k}"] = _over(gained, best)
+            top[f"psp@{k}"] = _over(gained, best)
         whole = {name: mean_defined(self.orders[name]).value for name in ("ranking_loss", "coverage_error")}
-        return {**whole, "top": found}
+        return {**whole, "top": top}
 
     def draws(self) -> dict[str, Any]:
         """Return the resamples of what is averaged over items, by the path the metric has in the report.
@@ -286,7 +287,7 @@ def _item_sums(pair: Pair) -> list[Array]:
 
 
 def _intervals(draws: Any, report: Any, confidence: float, name: str = "") -> Any:
-    """Return the interval of every metric in `draws`, whose values lie at the same places of `report`."""
+    """Return the interval of every metric in `draws`, whose values have the same paths in `report`."""
     if isinstance(draws, dict):
         return {key: _intervals(value, report[key], confidence, key) for key, value in draws.items()}
     if isinstance(draws, list):

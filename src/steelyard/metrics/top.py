@@ -1,4 +1,4 @@
-"""How good the first labels of every item are, by streams: P@k, nDCG@k, PSP@k where labels are too many to score."""
+"""P@k, nDCG@k and PSP@k of each item's first labels, streamed: for more labels than can all be scored."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ class TopEvaluator:
         counts: training positives of each label (L,).
         n_items: training items.
         ks: the k's, increasing.
+
+    Examples:
+        >>> evaluator = sy.metrics.TopEvaluator(counts=np.array([50, 20, 5]), n_items=100, ks=(1, 2))
+        >>> top = np.array([[0, 2], [1, 0]])
+        >>> evaluator.update(top, rows=np.array([0, 0, 1]), labels=np.array([0, 2, 0]))  # item 0 has labels 0 and 2
+        >>> evaluator.compute()["precision"]
+        {1: 0.5, 2: 0.75}
     """
 
     def __init__(self, counts: ArrayLike, n_items: int, ks: Sequence[int] = (1, 3, 5)) -> None:
@@ -34,15 +41,21 @@ class TopEvaluator:
         """Of precision, nDCG, recall, worth found and the best worth, by k."""
 
     def update(self, top: ArrayLike, rows: ArrayLike, labels: ArrayLike) -> None:
-        """Add items whose first labels are `top` (B, K), best first; their positives are the cells (rows, labels)."""
+        """Add items whose first labels are `top` (B, K), best first; their positives are the cells (rows, labels).
+
+        Args:
+            top: the first labels of each item, best first, (B, K) with K at least the largest k.
+            rows: the item in this batch, 0 … B − 1, of each positive.
+            labels: the label of each positive, as long as `rows`.
+        """
         first, row, label = (np.asarray(x).astype(np.int64) for x in (top, rows, labels))
         if first.ndim != 2 or first.shape[1] < max(self.ks):
             raise ValueError(f"top has shape {first.shape}: give (B, K) with K at least {max(self.ks)}")
         n_labels = len(self.worth)
         keys = np.sort(row * n_labels + label)
-        wanted = np.arange(len(first))[:, None] * n_labels + first
-        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        hits = keys[at] == wanted if len(keys) else np.zeros(first.shape, bool)
+        candidates = np.arange(len(first))[:, None] * n_labels + first
+        position = np.minimum(np.searchsorted(keys, candidates), max(len(keys) - 1, 0))
+        hits = keys[position] == candidates if len(keys) else np.zeros(first.shape, bool)
         n_positive = np.bincount(row, minlength=len(first))
         some = n_positive > 0
         gain = 1 / np.log2(np.arange(first.shape[1]) + 2)
@@ -50,10 +63,10 @@ class TopEvaluator:
         best = self._best(row, label, len(first))
         worth = hits * self.worth[first]
         for i, k in enumerate(self.ks):
-            found = hits[some, :k].sum(1)
-            self.sums[0, i] += (found / k).sum()
+            n_hits = hits[some, :k].sum(1)
+            self.sums[0, i] += (n_hits / k).sum()
             self.sums[1, i] += (hits[some, :k] @ gain[:k] / ideal[np.minimum(n_positive[some], k)]).sum()
-            self.sums[2, i] += (found / n_positive[some]).sum()
+            self.sums[2, i] += (n_hits / n_positive[some]).sum()
             self.sums[3, i] += worth[some, :k].sum()
             self.sums[4, i] += best[k]
         self.n_items += len(first)
@@ -62,11 +75,15 @@ class TopEvaluator:
     def _best(self, row: NDArray[np.int64], label: NDArray[np.int64], n: int) -> dict[int, float]:
         """Return the largest sums of worth that k labels of every item could have."""
         order = np.lexsort((-self.worth[label], row))
-        place = np.arange(len(row)) - np.searchsorted(row[order], row[order])
-        return {k: float(self.worth[label[order]][place < k].sum()) for k in self.ks}
+        rank = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+        return {k: float(self.worth[label[order]][rank < k].sum()) for k in self.ks}
 
     def merge(self, other: TopEvaluator) -> None:
-        """Add what another one has seen."""
+        """Add what another one has seen.
+
+        Args:
+            other: an evaluator made with the same arguments.
+        """
         if other.ks != self.ks or len(other.worth) != len(self.worth):
             raise ValueError("other has other k's or labels: merge what measures the same")
         self.sums += other.sums

@@ -1,4 +1,4 @@
-"""What every backbone says about itself."""
+"""The interface of backbones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Backbone(nn.Module, ABC):
     statistics: Statistics | None = None
     """(mean, std) of the inputs that its weights were trained with; None: to be taken from the training items."""
     trained: bool = True
-    """Whether its weights come from somewhere, or there are none."""
+    """False if its weights are random."""
 
     @abstractmethod
     def forward(self, x: Any) -> Tensor:
@@ -43,7 +43,7 @@ class ImageBackbone(Backbone):
         if min(height, width) < self.least:
             raise ValueError(
                 f"the images are {height} × {width} pixels, but {type(self).__name__.lower()} needs at least "
-                f"{self.least} × {self.least}: give larger ones, for image files by data.size = {self.size}, or "
+                f"{self.least} × {self.least}: give larger ones (image files: set data.size = {self.size}), or "
                 "choose another model.backbone, such as small"
             )
 

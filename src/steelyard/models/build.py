@@ -36,15 +36,25 @@ _SMALL = 64
 def build_model(settings: ModelSettings, input: Input, labels: Labels, module: nn.Module | None = None) -> Model:
     """Return a new model for inputs of this kind and these labels.
 
-    Weights that do not come from a file are drawn by torch's global generator: seed it first.
+    Weights that are not read from a file are drawn from torch's global generator: seed it first.
 
-    settings: which model; `auto` is decided here. `input`: what `input_of` says of the training items. `labels`: of
-    the training items: how many there are and, for ML-GCN, their names and which occur together. `module`: the user's
-    own, where the backbone is one; with one output per label it gives logits, and needs no head.
+    Args:
+        settings: which model; `auto` is decided here.
+        input: what `input_of` returns for the training items.
+        labels: the training labels: their number and, for ML-GCN, their names and co-occurrence.
+        module: your own module, for the backbone "own"; if it has one output per label, these are the logits.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 0], [0, 1]])
+        >>> model = sy.models.build_model(sy.models.ModelSettings(), sy.models.Input("features", (4,)), labels)
+        >>> model.settings.backbone, model.n_labels
+        ('linear', 2)
     """
     settings = replace(settings, backbone=_decided(settings, input))
     if settings.head == "members":
-        raise ValueError("model.head is members, which only a race makes: choose another, or train with --recipe auto")
+        raise ValueError(
+            "model.head is members, which only a race produces: choose another, or train with --recipe auto"
+        )
     if settings.mirror and input.kind != "image":
         raise ValueError(f"model.mirror is true, but the data has {input.kind}, no images: set it to false")
     backbone = _backbone(settings, input, module)
@@ -71,10 +81,22 @@ def build_model(settings: ModelSettings, input: Input, labels: Labels, module: n
 
 
 def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor], module: nn.Module | None = None) -> Model:
-    """Return the model that `Model.describe` and `Model.state_dict` were taken from, in evaluation mode.
+    """Return the model described by `Model.describe` and `Model.state_dict`, in evaluation mode.
 
-    Nothing is downloaded, no file is read, and the state of torch's generators does not change. A model that was made
-    around a module of the user's own asks for it, `module`, again.
+    Nothing is downloaded, no file is read, and the state of torch's generators does not change.
+
+    Args:
+        description: what `Model.describe` returned.
+        tensors: what `Model.state_dict` returned.
+        module: your own module again, if the model was built around one.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 0], [0, 1]])
+        >>> model = sy.models.build_model(sy.models.ModelSettings(), sy.models.Input("features", (4,)), labels)
+        >>> again = sy.models.load_model(model.describe(), model.state_dict())
+        >>> x = torch.ones(1, 4)
+        >>> torch.equal(again(x), model.eval()(x))
+        True
     """
     try:
         given = description["input"]
@@ -82,7 +104,7 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor], mo
         settings = ModelSettings(**{"bias": "zero", **description["settings"]})  # before there was this setting
         n_labels = int(description["n_labels"])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"description is none of a model of ours ({error!r}): give what describe() gave") from None
+        raise ValueError(f"description does not describe a model ({error!r}): give what describe() returned") from None
     state = dict(tensors)
     empty = torch.empty(0)
     with torch.random.fork_rng(devices=[]):
@@ -100,13 +122,37 @@ def load_model(description: Mapping[str, Any], tensors: Mapping[str, Tensor], mo
 
 
 def with_members(model: Model, head: Members) -> Model:
-    """Return a model with the same backbone whose head is `head`, which takes features as the backbone gives them."""
+    """Return a model with the same backbone and another head.
+
+    Args:
+        model: the model.
+        head: its new head, several small models that take the features of the backbone.
+
+    Examples:
+        >>> from steelyard.models.members import Members, MemberSpec
+        >>> labels = sy.Labels([[1, 0], [0, 1]])
+        >>> model = sy.models.build_model(sy.models.ModelSettings(), sy.models.Input("features", (4,)), labels)
+        >>> sy.models.with_members(model, Members([MemberSpec("none")], 4, 2)).settings.head
+        'members'
+    """
     settings = replace(model.settings, head="members")
     return Model(settings, model.input, model.backbone, head, model.n_labels, None)
 
 
 def fine_tunes(settings: ModelSettings, input: Input) -> bool:
-    """Return whether a backbone of images is to be trained further that was trained before."""
+    """Return whether training will update a pretrained image backbone.
+
+    Args:
+        settings: which model.
+        input: kind and shape of its inputs.
+
+    Examples:
+        >>> image = sy.models.Input("image", (3, 160, 160))
+        >>> sy.models.fine_tunes(sy.models.ModelSettings(backbone="lite0"), image)
+        True
+        >>> sy.models.fine_tunes(sy.models.ModelSettings(backbone="lite0", frozen=True), image)
+        False
+    """
     if input.kind != "image" or settings.is_frozen:
         return False
     name = _decided(settings, input)
@@ -114,7 +160,15 @@ def fine_tunes(settings: ModelSettings, input: Input) -> bool:
 
 
 def image_size(settings: ModelSettings) -> int:
-    """Return the side of the images that the backbone was made for, to which files of images are squeezed."""
+    """Return the side of the images that the backbone was designed for; image files are resized to it.
+
+    Args:
+        settings: which model.
+
+    Examples:
+        >>> sy.models.image_size(sy.models.ModelSettings(backbone="resnet12"))
+        32
+    """
     if settings.backbone.startswith("timm:"):
         return timm_size(settings.backbone.removeprefix("timm:"))
     if settings.backbone in ("small", "resnet12", "resnet32"):
@@ -127,7 +181,7 @@ def _decided(settings: ModelSettings, input: Input) -> str:
     name = settings.backbone
     if name.startswith("hf:"):
         if input.kind != "features":
-            raise ValueError(f"model.backbone is {name}, which takes texts: name their column, data.text")
+            raise ValueError(f"model.backbone is {name}, which takes texts: name their column with data.text")
         return "linear"  # the data holds what the encoder made of its texts
     if name == OWN:
         return name
@@ -141,7 +195,7 @@ def _decided(settings: ModelSettings, input: Input) -> str:
         )
     if input.kind == "image" and name not in ("resnet12", "resnet32", "small") and input.shape[0] not in (1, 3):
         n = input.shape[0]
-        raise ValueError(f"the images have {n} channels: {name} takes 1 or 3, small, resnet12 and resnet32 any")
+        raise ValueError(f"the images have {n} channels: {name} takes 1 or 3; choose small, resnet12 or resnet32")
     return name
 
 
@@ -156,7 +210,7 @@ def _for_own(settings: ModelSettings, n_outputs: int, n_labels: int) -> ModelSet
     """The settings of a model around a module of the user's own: no head where its outputs are logits already."""
     for name in ("frozen", "keep_statistics", "weights"):
         if getattr(settings, name) not in (False, "", "auto"):
-            raise ValueError(f"model.{name} is set, but the model is a module of your own: do that to it beforehand")
+            raise ValueError(f"model.{name} is set, but the model is a module of your own: set it up before passing it")
     return replace(settings, head="none") if settings.head == "linear" and n_outputs == n_labels else settings
 
 
@@ -208,7 +262,7 @@ def _assembled(
     elif settings.head == "places":
         if not isinstance(backbone, ImageBackbone) or backbone.map_channels() != features:
             raise ValueError(
-                f"model.head is places, but {settings.backbone} has no maps of its features: choose model.backbone "
+                f"model.head is places, but {settings.backbone} has no feature maps: choose model.backbone "
                 "lite0, lite1, lite2, resnet12, resnet32 or a convolutional network of timm, or head = linear"
             )
         head = PlacesHead(features, n_labels, settings.dropout)
@@ -226,7 +280,7 @@ def _start_from(path: str, backbone: Backbone, name: str) -> None:
     try:
         tensors = load_file(require(path))
     except SafetensorError:
-        raise DataError(f"{path} is no safetensors file, or a damaged one: convert or fetch it again") from None
+        raise DataError(f"{path} is not a valid safetensors file: convert or download it again") from None
     if any(key.startswith("backbone.") for key in tensors):
         if "normalise.mean" in tensors and "normalise.std" in tensors:
             mean, std = (tuple(tensors[f"normalise.{part}"].flatten().tolist()) for part in ("mean", "std"))

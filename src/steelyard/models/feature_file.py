@@ -24,7 +24,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 _BLOCK = 1 << 24  # bytes tested at a time
 
 
-class Kept(NamedTuple):
+class StoredFeatures(NamedTuple):
     """A whole matrix."""
 
     rows: Matrix
@@ -48,25 +48,25 @@ class FeatureFile:
         self.path, self.shape = path, shape
         self._part, self._log, self._notes = (path.with_suffix(end) for end in (".part", ".log", ".json"))
 
-    def read(self) -> Kept | None:
-        """Return the matrix, or None where there is none, or one that is damaged."""
+    def read(self) -> StoredFeatures | None:
+        """Return the matrix, or None where there is none, or one that is corrupt."""
         try:
             notes = json.loads(self._notes.read_text())
             rows = np.load(self.path, mmap_mode="c", allow_pickle=False)
             sound = rows.shape == self.shape and rows.dtype == np.float32 and _checksum(rows) == notes["crc"]
-            return Kept(rows, notes["skipped"]) if sound else None
+            return StoredFeatures(rows, notes["skipped"]) if sound else None
         except (OSError, ValueError, EOFError, KeyError, TypeError):
             return None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out, waiting for them if they were first; where files have no locks, nobody waits."""
+        """Lock the file against other processes, waiting if they came first; without file locks, do not wait."""
         with _at(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = self.path.with_suffix(".lock").open("w")
         with file:
             with _at(self.path):
-                lock(file.fileno())  # let go by the system however the process ends
+                lock(file.fileno())  # released by the system however the process ends
             yield
 
     @contextmanager

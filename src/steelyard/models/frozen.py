@@ -36,8 +36,8 @@ _RULES = 1  # to be raised whenever the features that a backbone makes of an ite
 _CELLS = 1 << 22  # of an array that are read at a time
 
 
-class Keeping(NamedTuple):
-    """How features are kept in a folder."""
+class FeatureFolder(NamedTuple):
+    """A folder for features, and how it is shared."""
 
     folder: str | os.PathLike[str]
     shared: bool = False
@@ -50,36 +50,51 @@ class Keeping(NamedTuple):
 def frozen_data(
     model: Model,
     data: Labelled,
-    folder: str | os.PathLike[str] | Keeping,
+    folder: str | os.PathLike[str] | FeatureFolder,
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
 ) -> ArrayDataset:
-    """Return the features (N, F) of all items, float32, mapped from a file in `folder`, with their labels.
+    """Return the features (N, F) of all items, float32, memory-mapped from a file in `folder`, with their labels.
 
-    They are computed once for these weights and these items, in evaluation mode. The file's name is a fingerprint of
-    the backbone's weights and statistics and the kind of device, and of the items: paths, times, lengths, boxes and
-    size of images, contents of arrays. A run that is killed leaves what it computed, and the next goes on from there;
-    the file gets its name when it is whole, and a checksum is tested whenever it is opened. Of two processes that ask
-    for the same, one computes and the other waits. The folder may be deleted whenever no one is using it. An image
-    that was skipped has all of its labels unknown.
+    They are computed once for these weights and items, in evaluation mode. The file name is a fingerprint of the
+    backbone's weights and statistics, the kind of device, and the items: paths, times, lengths, boxes and size of
+    images, or contents of arrays. A killed run leaves what it computed and the next one continues there; the file gets
+    its final name when complete, and its checksum is verified whenever it is opened. If two processes ask for the same
+    features, one computes them and the other waits. The folder may be deleted when nobody uses it. All labels of a
+    skipped image are unknown.
 
-    model: moved to `device`. data: an `ArrayDataset`, `ImageDataset`, `RegionDataset`, or a `Subset` of one. workers:
-    processes that decode images. progress: called with (items done, items) after every batch.
+    Args:
+        model: the model; it is moved to `device`.
+        data: an `ArrayDataset`, `ImageDataset` or `RegionDataset`, or a `Subset` of one.
+        folder: the folder of the file.
+        device: where features are computed.
+        batch_size: items per batch.
+        workers: number of processes that decode images.
+        progress: called with (items done, items) after each batch.
+
+    Examples:
+        >>> labels = sy.Labels([[1, 0], [0, 1]])
+        >>> data = sy.data.ArrayDataset(np.ones((2, 4)), labels)
+        >>> settings = sy.models.ModelSettings(backbone="mlp", width=8)
+        >>> model = sy.models.build_model(settings, sy.models.input_of(data), labels)
+        >>> features = sy.models.frozen_data(model, data, "features")
+        >>> features.inputs.shape, features.inputs.dtype
+        ((2, 8), dtype('float32'))
     """
     if len(data) == 0:
         raise ValueError("data holds no items: there is nothing to compute features of")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
-    keeping = folder if isinstance(folder, Keeping) else Keeping(folder)
+    keeping = folder if isinstance(folder, FeatureFolder) else FeatureFolder(folder)
     place, kind = Path(keeping.folder).absolute(), torch.device(device)
     mark = _fingerprint(model, data, kind)
     file = FeatureFile(place / f"features-{mark.backbone}-{mark.items}.npy", (len(data), model.n_features))
     with file.alone():
         if (kept := file.read()) is None:
             if keeping.say is not None and file.path.exists():
-                keeping.say(f"{file.path} is damaged: its features are computed again")
+                keeping.say(f"{file.path} is corrupt: its features are computed again")
             loans = Loans(len(data))
             if keeping.shared and mark.keys is not None:
                 write_keys(file, mark.keys)
@@ -88,7 +103,7 @@ def frozen_data(
                 _compute(model, data, writer, loans, kind, batch_size, workers, progress)
             kept = file.read()
     if kept is None:
-        raise DataError(f"{file.path} is damaged as soon as it is written: check the disk, or give another folder")
+        raise DataError(f"{file.path} is corrupt right after writing: check the disk, or give another folder")
     if keeping.shared:
         note_use(file)
         prune(place)
@@ -99,7 +114,18 @@ def frozen_data(
 
 
 def over_features(model: Model) -> Model:
-    """Return the model that takes the features of `model`'s backbone and shares its head."""
+    """Return a model that takes the features of `model`'s backbone as input and shares its head.
+
+    Args:
+        model: the model.
+
+    Examples:
+        >>> settings = sy.models.ModelSettings(backbone="mlp", width=8)
+        >>> model = sy.models.build_model(settings, sy.models.Input("features", (4,)), sy.Labels([[1, 0], [0, 1]]))
+        >>> x = torch.ones(1, 4)
+        >>> torch.equal(sy.models.over_features(model)(model.features(x)), model(x))
+        True
+    """
     settings = replace(model.settings, backbone="linear", frozen=False, weights="")
     source = Features(model.n_features)
     return Model(settings, Input("features", (model.n_features,)), source, model.head, model.n_labels, None)
@@ -155,7 +181,7 @@ def _on(device: torch.device, x: Any) -> Any:
 
 
 class _Mark(NamedTuple):
-    """What features are of: everything that has a say in them, hashed."""
+    """Hashes of everything that determines features."""
 
     backbone: str
     """Weights, statistics, the kind of device, and how images are decoded."""
@@ -190,8 +216,8 @@ def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
         items.update(b"\0" + source.fingerprint(index))
     else:
         raise ValueError(
-            f"data is a {type(source).__name__}: features are kept of an ArrayDataset, ImageDataset or RegionDataset; "
-            "compute others by model.features"
+            f"data is a {type(source).__name__}: features can be kept for an ArrayDataset, ImageDataset or "
+            "RegionDataset; compute others with model.features"
         )
     return _Mark(backbone.hexdigest()[:16], items.hexdigest()[:32], keys)
 

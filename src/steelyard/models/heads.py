@@ -26,7 +26,7 @@ class Head(nn.Module):
     def start_at(self, bias: Tensor) -> None:
         """Start with the logits `bias` (L,) for every item: the last weights become 0.
 
-        What lies below them learns from the second step on: the first one moves these weights. Small random ones would
+        Layers below them learn from the second step on: the first one moves these weights. Small random ones would
         shift the mean logit of a label by w·E[f], and its probability with it.
         """
         self.last.weight.zero_()

@@ -1,4 +1,4 @@
-"""What a network is given: features, an image, or regions and words."""
+"""Inputs of a network: features, an image, or regions and words."""
 
 from __future__ import annotations
 
@@ -14,22 +14,33 @@ from steelyard.data.subset import origin
 
 
 class Input(NamedTuple):
-    """Kind and shape of one input."""
+    """Kind and shape of the input of one item.
+
+    Examples:
+        >>> sy.models.Input("image", (3, 64, 64)).kind
+        'image'
+    """
 
     kind: Literal["features", "image", "pair"]
+    """Kind of the input."""
     shape: tuple[int, ...]
-    """(F,) of features; (C, H, W) of an image, H = W = 0 where every image has its own; (R, F, T, V) of a pair: R
-    regions of F features and T words out of V, number 0 being no word."""
+    """(F,) for features; (C, H, W) for an image, with H = W = 0 if sizes differ; (R, F, T, V) for a pair: R regions
+    with F features and T words from a vocabulary of V, where number 0 means no word."""
 
 
 def input_of(data: Any) -> Input:
-    """Return what the items of `data` give a network to work on, told from the data set or from its first item.
+    """Return the kind and shape of the inputs in `data`, read from the data set or its first item.
 
-    Features are floats (F,), images uint8 (C, H, W), a pair is a tuple of regions, floats (R, F), and words,
-    integers (T,), from a data set that says how many words there are (`n_words`).
+    Args:
+        data: items of features (F,), floats; of images (C, H, W), uint8; or of pairs of regions, floats (R, F), and
+            words, integers (T,), from a data set whose `n_words` is the size of the vocabulary.
+    Examples:
+        >>> data = sy.data.ArrayDataset(np.zeros((2, 5)), sy.Labels([[1, 0], [0, 1]]))
+        >>> sy.models.input_of(data)
+        Input(kind='features', shape=(5,))
     """
     if len(data) == 0:
-        raise ValueError("data holds no items: a network cannot be shaped without one")
+        raise ValueError("data holds no items: give at least one, to determine the shape of the network")
     source = origin(data)[0]
     if isinstance(source, ImageDataset):
         return Input("image", (3, *(source.size or (0, 0))))
@@ -41,11 +52,11 @@ def input_of(data: Any) -> Input:
             return Input("image", tuple(x.shape))
         if x.ndim == 1 and x.numel():
             return Input("features", tuple(x.shape))
-        found = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
+        shown = f"of shape {tuple(x.shape)} and {str(x.dtype).removeprefix('torch.')}"
     else:
-        found = f"a {type(x).__name__}"
+        shown = f"a {type(x).__name__}"
     raise ValueError(
-        f"the first item of data is {found}: give features (F,), images as uint8 (C, H, W), or regions and words "
+        f"the first item of data is {shown}: give features (F,), images as uint8 (C, H, W), or regions and words "
         "(steelyard.data.readers.regions)"
     )
 

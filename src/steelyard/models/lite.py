@@ -14,15 +14,15 @@ from torch.nn import functional as F
 from steelyard.models.backbone import IMAGENET, ImageBackbone, init_convolutions
 
 
-class _Kind(NamedTuple):
-    """How much wider and deeper than the first of the family, and the side of the squares it was trained with."""
+class _Variant(NamedTuple):
+    """Width and depth relative to the first of the family, and side of the training images."""
 
     width: float
     depth: float
     size: int
 
 
-KINDS = {"lite0": _Kind(1.0, 1.0, 224), "lite1": _Kind(1.0, 1.1, 240), "lite2": _Kind(1.1, 1.2, 260)}
+KINDS = {"lite0": _Variant(1.0, 1.0, 224), "lite1": _Variant(1.0, 1.1, 240), "lite2": _Variant(1.1, 1.2, 260)}
 """The family, by name."""
 
 # (blocks, side of the depthwise convolution, stride of the first, expansion, channels) of each stage of lite0
@@ -72,7 +72,7 @@ class _Convolution(nn.Module):
         return F.relu6(x, inplace=True) if self.active else x
 
 
-class _Block(nn.Module):
+class _InvertedResidual(nn.Module):
     """An inverted residual: 1×1 to more channels, a depthwise convolution, 1×1 to fewer; added to what came in."""
 
     def __init__(self, before: int, after: int, side: int, stride: int, expansion: int) -> None:
@@ -113,7 +113,7 @@ class Lite(ImageBackbone):
             after = 8 * int(channels * kind.width / 8 + 0.5)
             deeper = count if stage in (0, len(_STAGES) - 1) else ceil(count * kind.depth)
             for i in range(deeper):
-                blocks.append(_Block(width, after, side, stride if i == 0 else 1, expansion))
+                blocks.append(_InvertedResidual(width, after, side, stride if i == 0 else 1, expansion))
                 width = after
         self.blocks = nn.Sequential(*blocks)
         self.last = _Convolution(width, 1280, 1, 1, 1, True)
@@ -126,8 +126,9 @@ class Lite(ImageBackbone):
         """Return (B, 1280, ⌈H/32⌉, ⌈W/32⌉)."""
         if self.last.norm.training and len(x) == 1 and max(x.shape[-2:]) <= 32:
             raise ValueError(
-                f"a batch in training has one image, of {x.shape[-2]} × {x.shape[-1]} pixels, and its last maps one "
-                "place, whose normalisation is not defined: give larger images by data.size, or change train.batch_size"
+                f"a training batch has one image, of {x.shape[-2]} × {x.shape[-1]} pixels, whose last feature map is a "
+                "single value, so that batch normalisation is undefined: set a larger data.size, or another "
+                "train.batch_size"
             )
         maps: Tensor = self.last(self.blocks(self.stem(x)))
         return maps
@@ -150,8 +151,8 @@ def _published(name: str) -> dict[str, Tensor]:
 
 def _renamed(name: str) -> str:
     """The name here of a tensor of the package: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
-    if found := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
-        block, part, kind = found.groups()
+    if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
+        block, part, kind = match.groups()
         return f"blocks.{block}.{_IN_BLOCK[part]}.{kind}"
     part, kind = name.split(".")
     return f"{_OUTSIDE[part]}.{kind}"

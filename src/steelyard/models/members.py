@@ -13,11 +13,11 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models.transforms import make_transform
 
 LOSSES: dict[str, type[PairLoss]] = {"bce": BCE, "spa": SPA, "asl": Asymmetric}
-"""What a member may have been trained with; its link is part of the member."""
+"""Losses a member may be trained with; the link is part of the member."""
 
 
 class MemberSpec(NamedTuple):
-    """What a member is made of: enough to build it again around its tensors."""
+    """Settings of a member, enough to rebuild it around its tensors."""
 
     transform: str
     """See `steelyard.models.transforms`."""
@@ -43,7 +43,7 @@ class MemberSpec(NamedTuple):
 
     @property
     def is_linear(self) -> bool:
-        """Whether it has no hidden layer."""
+        """True if it has no hidden layer."""
         return self.width == 0
 
 

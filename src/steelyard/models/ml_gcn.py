@@ -113,6 +113,6 @@ def _read(path: PathLike, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                 vector = np.empty(0)
             width = width or len(vector)
             if len(vector) != width or not width or not np.isfinite(vector).all():
-                raise DataError(f"{path}: line {number} does not hold {width or 'any'} numbers after {word!r}: mend it")
+                raise DataError(f"{path}: line {number} does not hold {width or 'any'} numbers after {word!r}: fix it")
             vectors[word] = vector
     return vectors

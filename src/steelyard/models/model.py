@@ -20,16 +20,29 @@ from steelyard.models.settings import ModelSettings
 
 @final
 class Model(nn.Module):
-    """Logits (B, L) = head(features(x)) of images, uint8 (B, C, H, W) or floats in 0..1, of features (B, F), or of a
-    pair (regions (B, R, F), words (B, T)); with the head `places`, head(maps) of images.
+    """A network: normalisation, backbone and head, from inputs to logits (B, L).
 
-    `backbone.parameters()` and `head.parameters()` may be given learning rates of their own; with the OLTR head on a
-    backbone that is not frozen there is `attention` too, new like the head. A frozen backbone has no gradients and
-    stays in evaluation mode, so that its normalisations keep their statistics; with `settings.keep_statistics` its
-    batch normalisations alone do. With `settings.mirror`, in evaluation mode, logits and features are means of those
-    of an image and of its mirror image.
+    It takes images, uint8 (B, C, H, W) or floats in 0..1; features (B, F); or a pair (regions (B, R, F), words (B, T)).
+    `build_model` and `load_model` make one.
 
-    Made by `build_model` and `load_model`.
+    `backbone` and `head` may have their own learning rates; the OLTR head on a trainable backbone adds `attention`,
+    which is new like the head. A frozen backbone has no gradients and stays in evaluation mode, so that its
+    normalisation statistics do not change; with `settings.keep_statistics` only its batch normalisations stay so. With
+    `settings.mirror`, logits and features in evaluation mode are averages over an image and its mirror image.
+
+    Args:
+        settings: settings of the model, nothing automatic.
+        input: kind and shape of its inputs.
+        backbone: inputs → features.
+        head: features → logits.
+        n_labels: L.
+        attention: the OLTR head's attention over feature maps, or None.
+
+    Examples:
+        >>> settings, input = sy.models.ModelSettings(backbone="linear"), sy.models.Input("features", (4,))
+        >>> model = sy.models.build_model(settings, input, sy.Labels([[1, 0], [0, 1]]))
+        >>> model(torch.zeros(3, 4)).shape, model.features(torch.zeros(3, 4)).shape
+        (torch.Size([3, 2]), torch.Size([3, 4]))
     """
 
     def __init__(
@@ -97,7 +110,7 @@ class Model(nn.Module):
 
     @property
     def has_memory(self) -> bool:
-        """Whether training must feed `observe` after every step: the head is OLTR's."""
+        """True if training must call `observe` after every step: the head is OLTR's."""
         return isinstance(self.head, OLTRHead)
 
     def observe(self, features: Tensor, targets: Tensor) -> None:

@@ -73,7 +73,9 @@ class Normalise(nn.Module):
             if self.kind == "features" and not bool(torch.isfinite(x).all()):
                 i, j = (~torch.isfinite(x)).nonzero()[0].tolist()
                 name = data.labels.ids[first + i]
-                raise ValueError(f"feature {j} of item {name!r} is {x[i, j]}: fill or remove what is not a number")
+                raise ValueError(
+                    f"feature {j} of item {name!r} is {x[i, j]}: fill in or remove values that are not numbers"
+                )
             if n == 0:
                 shift = x.mean(0)  # keeps the digits of features far from 0
             n += len(x)

@@ -12,7 +12,7 @@ from steelyard.models.backbone import Backbone
 from steelyard.models.inputs import Input
 
 OWN = "own"
-"""What `model.backbone` is where a module was given in Python."""
+"""Value of `model.backbone` for a module passed in Python."""
 
 
 @final
@@ -50,8 +50,8 @@ def own_module(module: Any, input: Input) -> OwnModule:
     """Return the backbone made of a user's module, or say that there is none."""
     if module is None:
         raise ValueError(
-            "the model is a module of its user's own, of which the weights are kept and not the code: give it in "
-            "Python, sy.fit(data, model=module) or Run.load(folder, model=module)"
+            "the model is your own module, whose weights are saved but not its code: pass it in Python, "
+            "sy.fit(data, model=module) or Run.load(folder, model=module)"
         )
     if not isinstance(module, nn.Module):
         raise ValueError(f"model is a {type(module).__name__}: give an nn.Module, which takes a batch of inputs")
@@ -71,13 +71,13 @@ def _n_outputs(module: nn.Module, input: Input) -> int:
         with torch.no_grad():
             outputs = module.cpu().eval()(x)
     except Exception as error:  # of code that is not ours
-        told = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise ValueError(
-            f"model does not take {what} ({type(error).__name__}: {told:.200}): mend its first layer, or the inputs"
+            f"model does not take {what} ({type(error).__name__}: {message:.200}): fix its first layer, or the inputs"
         ) from None
     finally:
         module.train(was_training)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != 1 or outputs.shape[1] == 0:
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ValueError(f"model makes {shape} of one item: return logits (B, L), or features (B, K), as one tensor")
+        raise ValueError(f"model returns {shape} for one item: return logits (B, L), or features (B, K), as one tensor")
     return outputs.shape[1]

@@ -54,7 +54,7 @@ class ResNet12(ImageBackbone):
         return maps
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut without parameters: every `stride`-th place, new channels zero."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -93,7 +93,7 @@ class ResNet32(ImageBackbone):
         width = 16
         for after in (16, 32, 64):
             for _ in range(5):
-                blocks.append(_Block(width, after, after // width))
+                blocks.append(_ResidualBlock(width, after, after // width))
                 width = after
         self.stem = nn.Sequential(_convolution(channels, 16), nn.ReLU(inplace=True))
         self.blocks = nn.Sequential(*blocks)

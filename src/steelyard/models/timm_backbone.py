@@ -35,7 +35,7 @@ class TimmBackbone(ImageBackbone):
         fixed = config is not None and config.fixed_input_size
         if fixed and size[0] != size[1]:
             raise ValueError(
-                f"model.backbone timm:{name} takes squares, but images are {size[0]} × {size[1]}: set data.size"
+                f"model.backbone timm:{name} takes square images, but images are {size[0]} × {size[1]}: set data.size"
             )
         side = size[0]
         arguments = {"img_size": side} if fixed and side and side != config.input_size[-1] else {}
@@ -108,7 +108,7 @@ def _timm(name: str) -> ModuleType:
 
 
 def _create(timm: ModuleType, name: str, pretrained: bool, arguments: dict[str, int]) -> Any:
-    """The net without its classifier; whatever keeps its weights from coming is told in one sentence."""
+    """Return the net without its classifier; if its weights cannot be fetched, raise an error that says why."""
     if not pretrained:
         return timm.create_model(name, pretrained=False, num_classes=0, **arguments)
     cause = None
@@ -119,8 +119,8 @@ def _create(timm: ModuleType, name: str, pretrained: bool, arguments: dict[str, 
         except Exception as error:  # hubs, proxies and caches fail in many ways
             cause, reason = error, (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
     raise ValueError(
-        f"the weights of timm:{name} could not be had ({reason:.160}): give model.weights a safetensors file, or set "
-        "model.pretrained = false"
+        f"the weights of timm:{name} could not be fetched ({reason:.160}): give model.weights a safetensors file, or "
+        "set model.pretrained = false"
     ) from cause
 
 

@@ -59,7 +59,7 @@ class SquareRoot(Transform):
         return _unit(x.clamp_min(0).sqrt())
 
 
-class TfIdf(Transform):
+class TfIdfTransform(Transform):
     """x · idf / ‖x · idf‖ of features that are at least 0, idf = 1 + log((1 + N)/(1 + items with x > 0))."""
 
     idf: Tensor
@@ -97,9 +97,9 @@ class Reduced(Transform):
         from sklearn.utils.extmath import randomized_svd
 
         cells = x.cells if isinstance(x, SparseRows) else x.cpu().numpy()
-        found = randomized_svd(cells, min(self.n_outputs, *cells.shape), n_iter=4, random_state=seed)[2]
+        result = randomized_svd(cells, min(self.n_outputs, *cells.shape), n_iter=4, random_state=seed)[2]
         self.directions.zero_()
-        self.directions[:, : len(found)] = torch.from_numpy(found.T.copy()).to(self.directions)
+        self.directions[:, : len(result)] = torch.from_numpy(result.T.copy()).to(self.directions)
 
     def forward(self, x: FeatureMatrix) -> Tensor:
         """Return projections (B, D)."""
@@ -173,7 +173,7 @@ class Chain(Transform):
         return features
 
 
-SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdf, "svd": Reduced}
+SIMPLE = {"none": Transform, "standardise": Standardised, "sqrt": SquareRoot, "tfidf": TfIdfTransform, "svd": Reduced}
 
 
 def make_transform(kind: str, n_features: int, kernel: str = "", n_landmarks: int = 0, scale: float = 1.0) -> Transform:

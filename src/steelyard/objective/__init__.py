@@ -1,4 +1,4 @@
-"""What is minimised."""
+"""The objective of training: a loss with rules for unknown labels, masks, weights and regularisers."""
 
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.objective import Objective, Value

@@ -21,6 +21,11 @@ class ExpectedPositives(Resolver):
 
     Args:
         expected_positives: k, the mean positives of an item (the paper: COCO 2.9, NUS-WIDE 1.9, CUB 31.4, VOC 1.5).
+
+    Examples:
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.objective.ExpectedPositives(expected_positives=1.0))
+        >>> objective(torch.zeros(1, 4), torch.tensor([[1, -1, -1, -1]])).parts  # R = ((2 − 1)/4)²
+        {'loss': tensor(0.1733), 'expected_positives': tensor(0.0625)}
     """
 
     reduction = "mean"
@@ -31,12 +36,24 @@ class ExpectedPositives(Resolver):
         self.expected_positives = float(expected_positives)
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return y and 1−y for known labels, 0 for others, all counted."""
+        """Return y and 1−y for known labels, 0 for others, all counted.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), without gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         y = targets.values.to(compute_dtype(logits)).clamp_min(0)
         return Cells(y, known(targets.values).to(y.dtype) - y)
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
-        """Return R(ŷ)."""
+        """Return R(ŷ).
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), with gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         p = torch.sigmoid(logits.to(compute_dtype(logits)))
         return {"expected_positives": count_penalty(p, self.expected_positives)}
 

@@ -1,4 +1,4 @@
-"""What is minimised: unknown labels resolved → masked → weighted → loss → reduction, plus regularisers."""
+"""The objective: unknown labels resolved → masked → weighted → loss → reduction, plus regularisers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from steelyard.balance.processes import n_processes, summed
 from steelyard.balance.weighting import ExpectedWeights, Weighting
 from steelyard.labels.targets import ArrayLike, Targets, as_targets, known
 from steelyard.losses.distribution_balanced import WeightedLoss
-from steelyard.losses.loss import Batch, Cells, Loss, NoLink, compute_dtype, or_one
+from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, compute_dtype, or_one
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.unknown import Ignore, Negative, Resolver, WeakAssumedNegative, WeakNegative
 
-Rule = Literal["ignore", "negative", "weak_negative", "wan"]
+RuleName = Literal["ignore", "negative", "weak_negative", "wan"]
 RULES: dict[str, type[Resolver]] = {
     "ignore": Ignore,
     "negative": Negative,
@@ -29,7 +29,17 @@ RULES: dict[str, type[Resolver]] = {
 
 
 class Value(NamedTuple):
-    """What an objective is worth: the total to minimise, and its parts by name, which add up to it."""
+    """The value of an objective: the total to minimise, and its parts by name, which add up to it.
+
+    Args:
+        total: the sum of the parts, a scalar.
+        parts: "loss", and what regularisers and rules for unknown labels add, by name.
+
+    Examples:
+        >>> value = sy.Objective(sy.losses.BCE())(torch.zeros(1, 2), torch.tensor([[1, 0]]))
+        >>> value.total, value.parts
+        (tensor(0.6931), {'loss': tensor(0.6931)})
+    """
 
     total: Tensor
     parts: dict[str, Tensor]
@@ -52,12 +62,22 @@ class Objective(nn.Module):
         masking: `PartialLabelMasking`, or None.
         weighting: a `Weighting`, or None.
         regularizers: `LabelPair`s; each sees the log-odds of the loss's link, without PLM or prior correction.
+
+    Examples:
+        >>> regularizers = [sy.balance.LabelPair()]
+        >>> objective = sy.Objective(sy.losses.Asymmetric(), unknown="negative", regularizers=regularizers)
+        >>> logits = torch.tensor([[2.0, -1.0, 0.5]])
+        >>> value = objective(logits, torch.tensor([[1, 0, -1]]))
+        >>> value.total, sorted(value.parts)
+        (tensor(0.0730), ['label_pair', 'loss'])
+        >>> objective.probability(logits), torch.sigmoid(logits)
+        (tensor([[0.7126, 0.0008, 0.1352]]), tensor([[0.8808, 0.2689, 0.6225]]))
     """
 
     def __init__(
         self,
         loss: Loss | WeightedLoss,
-        unknown: Rule | Resolver = "ignore",
+        unknown: RuleName | Resolver = "ignore",
         masking: PartialLabelMasking | None = None,
         weighting: Weighting | None = None,
         regularizers: Sequence[LabelPair] = (),
@@ -70,7 +90,9 @@ class Objective(nn.Module):
         if not isinstance(loss, Loss):
             raise ValueError(f"loss is {type(loss).__name__}: give one of steelyard.losses")
         if not isinstance(unknown, Resolver) and unknown not in RULES:
-            raise ValueError(f"unknown is {unknown!r}: choose one of {', '.join(get_args(Rule))}, or give a Resolver")
+            raise ValueError(
+                f"unknown is {unknown!r}: choose one of {', '.join(get_args(RuleName))}, or give a Resolver"
+            )
         for name, parts, kind in (("weighting", weightings, Weighting), ("regularizers", regularizers, LabelPair)):
             for part in parts:
                 if not isinstance(part, kind):
@@ -93,8 +115,8 @@ class Objective(nn.Module):
             raise NoLink(f"{type(loss).__name__} has no probability to feed back: use PseudoLabels(feedback='raw')")
         sizes = {type(part).__name__: part.n_labels for part in (loss, masking, *weightings) if part is not None}
         if len(set(sizes.values()) - {None}) > 1:
-            told = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
-            raise ValueError(f"the parts were made for different numbers of labels: {told}")
+            listed = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
+            raise ValueError(f"the parts were made for different numbers of labels: {listed}")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
         self.overlap()
@@ -123,7 +145,12 @@ class Objective(nn.Module):
     def forward(self, logits: Tensor, targets: ArrayLike, index: Tensor | None = None) -> Value:
         """Return the value of a batch; `index` (B,) are the items' numbers in the data set.
 
-        In training mode labels are masked, and note is taken of what PLM, pseudo-labels and class weights need.
+        In training mode labels are masked, and PLM, pseudo-labels and class weights are updated.
+
+        Args:
+            logits: (B, L), floating-point.
+            targets: (B, L), 1 present, 0 absent, −1 unknown, between them soft.
+            index: the items' numbers in the data set (B,); rules that keep something per item need it.
         """
         self._join()
         self.loss.check_logits(logits)
@@ -171,16 +198,24 @@ class Objective(nn.Module):
         return w_pos, w_neg
 
     def log_odds(self, logits: Tensor) -> Tensor:
-        """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone."""
+        """Return log η/(1−η) of logits (B, L), with masks, weights and the rule for unknown labels undone.
+
+        Args:
+            logits: (B, L).
+        """
         if not isinstance(self.loss, PairLoss):
-            raise NoLink(f"{type(self.loss).__name__} has no probability a label: fit a calibrator instead")
+            raise NoLink(f"{type(self.loss).__name__} has no probability per label: fit a calibrator instead")
         if self.resolver.no_link:
             raise NoLink(f"{self.resolver.no_link}: fit a calibrator instead")
         w_pos, w_neg = self.class_weights()
         return self.loss.log_odds(logits, w_pos, w_neg)
 
     def probability(self, logits: Tensor) -> Tensor:
-        """Return η of logits (B, L): σ of `log_odds`."""
+        """Return η of logits (B, L): σ of `log_odds`.
+
+        Args:
+            logits: (B, L).
+        """
         return torch.sigmoid(self.log_odds(logits))
 
     def get_extra_state(self) -> Tensor:
@@ -188,12 +223,12 @@ class Objective(nn.Module):
         return torch.tensor([self.epoch, self.expected is not None and self.expected.fresh])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Restore what `get_extra_state` returned."""
         self.epoch = int(state[0])
         if self.expected is not None:
             self.expected.fresh = bool(state[1])
 
-    def _batch(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Batch:
+    def _batch(self, targets: Targets, logits: Tensor, index: Tensor | None) -> LossBatch:
         """Return a batch with its rule, mask and weights; while training, note the weights of positives and negatives.
 
         A rule that the fused kernels do not know may have a state: it is called once.
@@ -203,7 +238,7 @@ class Objective(nn.Module):
         if rule is None:
             cells = resolve()
             resolve = lambda: cells  # noqa: E731
-        batch = Batch(targets, rule, resolve)
+        batch = LossBatch(targets, rule, resolve)
         if self.masking is not None and self.training:
             masking, shown = self.masking, self.masked(targets)
             mask = masking.of_batch(shown, index)
@@ -219,7 +254,7 @@ class Objective(nn.Module):
         """Return the targets as PLM's masks see them."""
         return targets.values.clamp_min(0) if self.resolver.assumes_negative else targets.values
 
-    def _divisor(self, logits: Tensor, batch: Batch) -> Tensor | float | None:
+    def _divisor(self, logits: Tensor, batch: LossBatch) -> Tensor | float | None:
         """Return what the sum over cells is divided by, over the whole batch of all processes; None with one alone."""
         processes = n_processes()
         if processes == 1:

@@ -17,7 +17,7 @@ from steelyard.losses.partial_rules import Changing
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
 
-Value: TypeAlias = bool | int | float | str | tuple[float, ...]
+ArgumentValue: TypeAlias = bool | int | float | str | tuple[float, ...]
 Slot = Literal["loss", "unknown", "masking", "weighting", "label_pair"]
 
 SUPPLIED = frozenset(
@@ -37,20 +37,20 @@ class Part:
     """
 
     kind: str
-    arguments: Mapping[str, Value] = field(default_factory=dict)
+    arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", dict(self.arguments))
 
 
 class Kind(NamedTuple):
-    """What makes a part."""
+    """The constructors of a kind of part."""
 
     maker: Callable[..., Any] | None = None
     """Its constructor; None where there is nothing to make."""
     beside: Callable[..., Any] | None = None
     """A second constructor, of what goes with it: the store of pseudo-labels, deferral."""
-    stand_ins: Mapping[str, tuple[Value, str]] = {}
+    stand_ins: Mapping[str, tuple[ArgumentValue, str]] = {}
     """Defaults, and what they stand for, of arguments that have none."""
 
 
@@ -102,7 +102,7 @@ KINDS: dict[Slot, dict[str, Kind]] = {
 @cache
 def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
     """Return what may be set of a kind of part: what its constructors take, less what the run supplies."""
-    entry, found = KINDS[slot][kind], {}
+    entry, settings = KINDS[slot][kind], {}
     for maker in (entry.maker, entry.beside):
         for name, setting in (arguments_of(maker) if maker else {}).items():
             if name in SUPPLIED:
@@ -110,8 +110,8 @@ def arguments(slot: Slot, kind: str) -> dict[str, Setting]:
             if name in entry.stand_ins:
                 default, meaning = entry.stand_ins[name]
                 setting = setting._replace(default=default, doc=f"{setting.doc} {meaning}")
-            found[name] = setting
-    return found
+            settings[name] = setting
+    return settings
 
 
 def check_kind(slot: Slot, kind: Any) -> str:
@@ -119,8 +119,8 @@ def check_kind(slot: Slot, kind: Any) -> str:
     return str(checked(f"objective.{slot}.kind", kind, Literal[tuple(KINDS[slot])]))
 
 
-def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
-    """Return `value` as the argument `name` of that kind wants it, or raise."""
+def check_argument(slot: Slot, kind: str, name: str, value: Any) -> ArgumentValue:
+    """Return `value` as the type of the argument `name` of that kind, or raise."""
     known, key = arguments(slot, kind), f"objective.{slot}.{name if name.isprintable() else repr(name):.80}"
     if name not in known:
         if not known:
@@ -128,7 +128,7 @@ def check_argument(slot: Slot, kind: str, name: str, value: Any) -> Value:
         meant = closest(name, known)
         hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
         raise ValueError(f"{key} is given, but objective.{slot} is {kind!r}, which has no such argument: {hint}")
-    fitting: Value = checked(key, value, known[name].type)
+    fitting: ArgumentValue = checked(key, value, known[name].type)
     return fitting
 
 
@@ -195,12 +195,12 @@ def _try(slot: Slot, part: Part) -> None:
 
 
 def default_kind(slot: Slot) -> str:
-    """Return the kind of a part of which nothing is said: the first."""
+    """Return the default kind of a part: the first."""
     return next(iter(KINDS[slot]))
 
 
 def has_link(loss: Part, unknown: Part | None = None) -> bool:
-    """Whether a loss, under a rule for unknown labels, gives each label a probability of its own."""
+    """Return whether a loss, under a rule for unknown labels, gives each label its own probability."""
     if unknown is not None and issubclass(cast(type, KINDS["unknown"][unknown.kind].maker), Changing):
         return False
     if loss.kind == "hill":

@@ -23,12 +23,22 @@ class Role(Resolver):
     Label terms are averaged over B·L; R(x) = ((mean_i Σ_j x_ij − k)/L)², k the expected positives of an item. The
     first half's label terms are cells of the objective's loss (over BCE they are the paper's), the rest is `extra`.
     A known negative, which the paper's setting does not have, is treated as a known positive is: −log(1 − ŷ).
-    θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and wants ten times the learning rate.
+    θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and is trained with ten times the learning rate.
 
     Args:
         targets: the training labels (N, L): they set N, L and the first estimates.
         expected_positives: k (the paper: COCO 2.9, NUS-WIDE 1.9, CUB 31.4, VOC 1.5).
         seed: of the first estimates.
+
+    Examples:
+        >>> targets, index = torch.tensor([[1, -1, -1], [-1, 1, -1]]), torch.tensor([0, 1])
+        >>> rule = sy.objective.Role(targets, expected_positives=1.5)
+        >>> rule.estimates(index)  # .995 where a label is known to be present, near ½ elsewhere
+        tensor([[0.9950, 0.5761, 0.5471],
+                [0.4834, 0.9950, 0.4903]])
+        >>> value = sy.Objective(sy.losses.BCE(), unknown=rule)(torch.zeros(2, 3), targets, index)
+        >>> sorted(value.parts)
+        ['loss', 'role_count', 'role_estimates']
     """
 
     reduction = "mean"
@@ -46,7 +56,13 @@ class Role(Resolver):
         self.theta = nn.Parameter(torch.where(known(t), torch.where(t >= 0.5, sure, -sure), start))
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the label terms of ŷ: ½(y + e) and ½(1−y + 1−e) for a known label, ½e and ½(1−e) for others."""
+        """Return the label terms of ŷ: ½(y + e) and ½(1−y + 1−e) for a known label, ½e and ½(1−e) for others.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), without gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         dtype = compute_dtype(logits)
         estimate = torch.sigmoid(self._theta(logits, index)).detach().to(dtype)
         is_known = known(targets.values).to(dtype)
@@ -54,7 +70,13 @@ class Role(Resolver):
         return Cells((y + estimate) / 2, (is_known - y + 1 - estimate) / 2)
 
     def extra(self, targets: Targets, logits: Tensor, index: Tensor | None) -> dict[str, Tensor]:
-        """Return R(ŷ)/2 and the half of the estimates."""
+        """Return R(ŷ)/2 and the half of the estimates.
+
+        Args:
+            targets: checked targets (B, L).
+            logits: (B, L), with gradient.
+            index: the items' numbers in the data set (B,), or None.
+        """
         z, theta = logits.to(compute_dtype(logits)), self._theta(logits, index)
         y, n = targets.values.to(z.dtype), max(z.numel(), 1)
         present, absent = y.clamp_min(0), known(targets.values).to(z.dtype) - y.clamp_min(0)

@@ -1,4 +1,4 @@
-"""Where training starts: the bias at which an objective is stationary while the model knows nothing of the items."""
+"""The bias to start training at: the objective is stationary there while the model ignores its input."""
 
 from __future__ import annotations
 
@@ -55,6 +55,14 @@ def prior_logits(
 
     Args:
         objective, labels, frequencies, n_epochs, batch_size: as `first_cells` takes them.
+
+    Examples:
+        >>> labels = sy.Labels(np.array([[1, 0], [0, 0], [0, 1], [0, -1]]))
+        >>> torch.sigmoid(sy.objective.prior_logits(sy.Objective(sy.losses.BCE()), labels))  # 1 of 4, 1 of 3 known
+        tensor([0.2500, 0.3333], dtype=torch.float64)
+        >>> z = sy.objective.prior_logits(sy.Objective(sy.losses.SPA()), labels)
+        >>> sy.losses.SPA().probability(z)  # by the link of another loss, the same frequencies
+        tensor([0.2500, 0.3333], dtype=torch.float64)
     """
     loss = checked_loss(objective)
     return start_at(loss, first_cells(objective, labels, frequencies, n_epochs, batch_size).log_odds)
@@ -70,7 +78,7 @@ def first_cells(
     """Return Σa and Σb over the training cells as rule, masks and weights give them in the first epoch.
 
     Masks enter by the chance that a cell is kept, pseudo-labels as ½, whatever an unfinished run has stored. A label
-    without positives, or without negatives, has half a cell of them; one of which nothing is known has the odds of all
+    without positives, or without negatives, has half a cell of them; one without known cells has the odds of all
     labels together. Under `ExpectedPositives` a label without known negatives has its share of the expected number. A
     rule that starts at 0 has even odds.
 
@@ -137,7 +145,7 @@ def checked_loss(objective: Objective) -> PairLoss:
 
 
 def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
-    """The cells of some items in the first epoch, masked as they are on average, and weighted."""
+    """Return the cells of some items in the first epoch, masked as they are on average, and weighted."""
     logits = torch.zeros(values.shape, dtype=torch.float64)
     targets = as_targets(values, logits, False)
     cells = objective.cells(targets, logits, index)
@@ -149,7 +157,7 @@ def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
 
 
 def floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Σa and Σb above 0: half a cell where there is none, all labels' sums where nothing is known of a label."""
+    """Return Σa and Σb above 0: half a cell where there is none, all labels' sums for a label without known cells."""
     pooled = sums.sum(1, keepdim=True)
     pooled = torch.where(pooled > 0, pooled, FLOOR)
     other = sums.flip(0) / counts.flip(0).clamp_min(1)  # the mean weight of a cell of the other side

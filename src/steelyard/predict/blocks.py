@@ -17,7 +17,7 @@ from steelyard._files import check_place, replacing
 from steelyard.calibrate import Platt, shift_prior
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.files import harmless
-from steelyard.data.streams import Batch, Inputs
+from steelyard.data.streams import InputBatch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
@@ -30,7 +30,7 @@ from steelyard.predict.prediction import Predicted, Progress, check_batch, check
 class TopRows(NamedTuple):
     """Items of a batch with their first labels, numbers and η (n, k), best first."""
 
-    batch: Batch
+    batch: InputBatch
     labels: Tensor
     probabilities: Tensor
 
@@ -39,11 +39,13 @@ def by_blocks(reading: ProbabilityModel) -> ByBlocks:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
     link, platt = reading.link, reading.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:
-        raise ValueError(f"a head by blocks is read by its loss's link, but here {reading.how}: train it anew")
+        raise ValueError(f"a block head needs the link of its loss, but this run uses {reading.how}: retrain it")
     if platt is not None and not isinstance(platt, Platt):
-        raise ValueError(f"a head by blocks is calibrated by bands, but here {reading.how}: train it anew")
+        raise ValueError(f"a block head is calibrated by bands, but this run uses {reading.how}: retrain it")
     if reading.annotated is not None or reading.sets_there is not None:
-        raise ValueError(f"a head by blocks is read label by label, but here {reading.how}: drop that")
+        raise ValueError(
+            f"a block head treats labels one by one, but this run uses {reading.how}: recalibrate it without that"
+        )
     loss, (w_pos, w_neg) = link.loss, (torch.as_tensor(w, dtype=torch.float64) for w in link.class_weights())
     weights = (w_neg.log() - w_pos.log()).expand(reading.n_labels)
     slope, shift = (None, None) if platt is None else (platt.slope, platt.shift)
@@ -81,7 +83,7 @@ def top_rows(
             with torch.inference_mode():
                 top = top_labels(head, model.features(batch.inputs.to(device)), k, read)
         if not bool(torch.isfinite(top.scores).all()):
-            raise ValueError("an output of the model is not finite: its weights, or an item, are damaged")
+            raise ValueError("an output of the model is not finite: its weights or an item are corrupt")
         yield TopRows(batch, top.labels.cpu(), torch.sigmoid(top.scores.cpu()).float())
 
 

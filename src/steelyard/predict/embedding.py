@@ -1,4 +1,4 @@
-"""By which items are like each other: what a model's head sees of them, as short vectors."""
+"""Embeddings of items: the features that a model's head takes, as short vectors for similarity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.models import Model
 from steelyard.models.inputs import in_pieces
 
 MOST = 512
-"""Numbers of an embedding; longer ones are projected on so many fixed random directions, which about keep angles."""
+"""Length of an embedding; longer ones are projected to it by fixed random directions, which roughly preserve angles."""
 
 
 @torch.inference_mode()

@@ -20,13 +20,13 @@ from steelyard._cache import OFF, user_cache
 from steelyard.balance.processes import n_processes
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.images import BadImage, decode
-from steelyard.data.streams import Batch, Image, ImageInputs, Inputs
+from steelyard.data.streams import Image, ImageInputs, InputBatch, Inputs
 from steelyard.data.subset import Labelled, origin
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.models import Model, frozen_data, over_features
 from steelyard.models.feature_file import bytes_kept
-from steelyard.models.frozen import Keeping
+from steelyard.models.frozen import FeatureFolder
 from steelyard.report.terminal import say
 from steelyard.training import progress
 
@@ -39,7 +39,7 @@ ReportProgress = Callable[[int, int], None]
 """Called with the items done and all items."""
 
 
-def keeping_of(setting: str, run: Path | None, console: Console | None = None) -> Keeping | None:
+def keeping_of(setting: str, run: Path | None, console: Console | None = None) -> FeatureFolder | None:
     """Return where frozen features are kept.
 
     Args:
@@ -49,14 +49,14 @@ def keeping_of(setting: str, run: Path | None, console: Console | None = None) -
     """
     talk = None if console is None else lambda sentence: say(console, f"Beware: {sentence}.", "yellow")
     if setting not in ("", OFF):
-        return Keeping(Path(setting) / "features", False, talk)
+        return FeatureFolder(Path(setting) / "features", False, talk)
     shared = user_cache() if setting == "" else None
     if shared is not None and _can_write(shared / "features"):
-        return Keeping(shared / "features", True, talk)
-    return None if run is None else Keeping(run / "cache" / "features", False, talk)
+        return FeatureFolder(shared / "features", True, talk)
+    return None if run is None else FeatureFolder(run / "cache" / "features", False, talk)
 
 
-def size_sentence(keeping: Keeping) -> str:
+def size_sentence(keeping: FeatureFolder) -> str:
     """Return how much is kept where, in one sentence."""
     folder = Path(keeping.folder)
     later = ", for later runs too; data.cache=off keeps them with the run" if keeping.shared else ""
@@ -95,7 +95,7 @@ def _lines(console: Console, what: str) -> ReportProgress:
     return show
 
 
-def kept_for(trained: Trained, data: Any, console: Console | None) -> Keeping | None:
+def kept_for(trained: Trained, data: Any, console: Console | None) -> FeatureFolder | None:
     """Return where features of these items are kept, None where the model runs on the items themselves."""
     if not trained.model.settings.is_frozen or n_processes() > 1 or not isinstance(data, Labelled) or len(data) == 0:
         return None
@@ -108,7 +108,7 @@ def kept_for(trained: Trained, data: Any, console: Console | None) -> Keeping | 
 def features_for(
     model: Model,
     data: Labelled,
-    keeping: Keeping,
+    keeping: FeatureFolder,
     batch_size: int,
     device: str | torch.device,
     workers: int,
@@ -139,7 +139,7 @@ def listed(trained: Trained, inputs: Inputs) -> tuple[list[Image], ImageDataset]
 
 def batches_of(
     model: Model, images: list[Image], data: ImageDataset, features: Any, batch_size: int
-) -> Iterator[tuple[Tensor, Batch]]:
+) -> Iterator[tuple[Tensor, InputBatch]]:
     """Yield logits of images whose features are known, with the batch that the images would have been in."""
     bad = set(data.skipped.tolist())
     for start in range(0, len(images), batch_size):
@@ -149,7 +149,7 @@ def batches_of(
         with torch.inference_mode():
             logits = model(x.to(next(model.parameters()).device)).float().cpu().clone()
         named = [(images[i].id, _reason(images[i], data.size)) for i in rows if i in bad]
-        yield logits, Batch(x, [images[i].id for i in good], named, [images[i].path for i in good])
+        yield logits, InputBatch(x, [images[i].id for i in good], named, [images[i].path for i in good])
 
 
 def _reason(image: Image, size: tuple[int, int] | None) -> str:

@@ -25,7 +25,7 @@ ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "par
 _CELLS = 1 << 20  # of a block: a row group of Parquet
 
 
-class Rows(NamedTuple):
+class PredictedRows(NamedTuple):
     """Some predictions."""
 
     ids: list[str]
@@ -51,7 +51,7 @@ def format_of(path: Path, format: str = "") -> Format:
 @contextmanager
 def open_writer(
     path: Path, format: Format, form: Form, names: Sequence[str], top: int, raw_ids: bool
-) -> Iterator[Callable[[Rows], None]]:
+) -> Iterator[Callable[[PredictedRows], None]]:
     """Give a function that takes rows; they are in the file when the block is left.
 
     Args:
@@ -65,7 +65,7 @@ def open_writer(
     guarded = format == "csv" and not raw_ids
     labels = list(map(harmless, names)) if guarded else names
     with open_sink(path, format, schema) as put:
-        held: list[Rows] = []
+        held: list[PredictedRows] = []
 
         def flush() -> None:
             if held:
@@ -78,7 +78,7 @@ def open_writer(
                     put(wide(rows, schema) if form == "wide" else _long(rows, labels, top))
                 held.clear()
 
-        def write(rows: Rows) -> None:
+        def write(rows: PredictedRows) -> None:
             held.append(rows)
             if sum(len(r.ids) + len(r.unread) for r in held) * len(names) >= _CELLS:
                 flush()
@@ -118,15 +118,15 @@ def wide_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([("id", pa.string()), *probabilities, *((f"decision:{name}", pa.int8()) for name in names)])
 
 
-def joined(parts: list[Rows]) -> Rows:
+def joined(parts: list[PredictedRows]) -> PredictedRows:
     """Return rows one after the other; an unread item comes after its batch, with a probability of NaN."""
     ids = [name for part in parts for name in (*part.ids, *part.unread)]
     eta = [np.pad(part.probabilities, ((0, len(part.unread)), (0, 0)), constant_values=np.nan) for part in parts]
-    said = [np.pad(part.decisions, ((0, len(part.unread)), (0, 0))) for part in parts]
-    return Rows(ids, np.concatenate(eta), np.concatenate(said), [])
+    decisions = [np.pad(part.decisions, ((0, len(part.unread)), (0, 0))) for part in parts]
+    return PredictedRows(ids, np.concatenate(eta), np.concatenate(decisions), [])
 
 
-def wide(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def wide(rows: PredictedRows, schema: pa.Schema) -> pa.RecordBatch:
     """Return joined rows in the wide form, null where an item could not be read."""
     blank = _blank(rows)
     probabilities = [pa.array(column, mask=blank) for column in np.ascontiguousarray(rows.probabilities.T)]
@@ -134,7 +134,7 @@ def wide(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([pa.array(rows.ids, pa.string()), *probabilities, *decisions], schema=schema)
 
 
-def _long(rows: Rows, names: Sequence[str], top: int) -> pa.RecordBatch:
+def _long(rows: PredictedRows, names: Sequence[str], top: int) -> pa.RecordBatch:
     eta, blank = rows.probabilities, _blank(rows)
     item, label = _most_probable(eta, top) if top else np.nonzero(rows.decisions)
     kept = ~blank[item]
@@ -161,8 +161,8 @@ def long_batch(
     return pa.record_batch([ids, labels, *numbers], schema=LONG)
 
 
-def _blank(rows: Rows) -> NDArray[np.bool_]:
-    """Which rows are of items that could not be read."""
+def _blank(rows: PredictedRows) -> NDArray[np.bool_]:
+    """Return the rows of items that could not be read."""
     return np.asarray(np.isnan(rows.probabilities).any(1))
 
 
@@ -179,15 +179,15 @@ def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         yield {**record, "probability": None if p is None else _short(np.float32(p))}
 
 
-def _wide_records(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for name, eta, said in zip(rows.ids, rows.probabilities, rows.decisions, strict=True):
+def _wide_records(rows: PredictedRows, names: Sequence[str]) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = []
+    for name, eta, decision in zip(rows.ids, rows.probabilities, rows.decisions, strict=True):
         if np.isnan(eta).any():
-            found.append({"id": name, "labels": None, "probabilities": None})
+            result.append({"id": name, "labels": None, "probabilities": None})
             continue
-        labels = [names[c] for c in np.flatnonzero(said).tolist()]
-        found.append({"id": name, "labels": labels, "probabilities": dict(zip(names, map(_short, eta), strict=True))})
-    return found
+        labels = [names[c] for c in np.flatnonzero(decision).tolist()]
+        result.append({"id": name, "labels": labels, "probabilities": dict(zip(names, map(_short, eta), strict=True))})
+    return result
 
 
 def _short(value: np.float32) -> float:

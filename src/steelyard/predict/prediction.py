@@ -14,13 +14,13 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard._files import check_place, replacing
-from steelyard.data.streams import Batch, Inputs
+from steelyard.data.streams import InputBatch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
 from steelyard.models.inputs import in_pieces
 from steelyard.predict.embedding import embeddings_of
 from steelyard.predict.feature_cache import batches_of, features_for, kept_for, listed
-from steelyard.predict.files import Form, Format, Rows, format_of, open_writer
+from steelyard.predict.files import Form, Format, PredictedRows, format_of, open_writer
 from steelyard.training.batches import moved
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 
 
 class Predicted(NamedTuple):
-    """What was written."""
+    """Summary of a prediction."""
 
     n_items: int
     """Items, bad ones included."""
@@ -39,7 +39,7 @@ class Predicted(NamedTuple):
 class Scored(NamedTuple):
     """Some items, scored."""
 
-    rows: Rows
+    rows: PredictedRows
     bad: Sequence[tuple[str, str]]
     """(id, reason) of each that could not be read."""
     paths: Sequence[str]
@@ -49,7 +49,7 @@ class Scored(NamedTuple):
 
 
 Sink: TypeAlias = Callable[[Scored], None]
-"""What takes items that were scored: a file, or an index."""
+"""Destination of scored items: a file, or an index."""
 
 
 def predict(
@@ -111,9 +111,9 @@ def check_probability(trained: Trained) -> None:
         )
 
 
-def scored_of(batch: Batch, eta: NDArray[np.float32], decisions: NDArray[np.bool_]) -> Scored:
+def scored_of(batch: InputBatch, eta: NDArray[np.float32], decisions: NDArray[np.bool_]) -> Scored:
     """Return a batch with what a model says of it, (B, L) each."""
-    return Scored(Rows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad, batch.paths)
+    return Scored(PredictedRows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad, batch.paths)
 
 
 def pour(
@@ -175,7 +175,7 @@ def batch_logits(
     workers: int,
     console: Console | None = None,
     keeps: bool = True,
-) -> Iterator[tuple[Tensor, Batch]]:
+) -> Iterator[tuple[Tensor, InputBatch]]:
     """Yield the logits, float32 on the CPU, of each batch of inputs, in order.
 
     Features of a frozen backbone are kept for later (`data.cache`) unless `keeps` is false, and then batches hold the
@@ -189,15 +189,15 @@ def batch_logits(
         and (keeping := kept_for(trained, known[1], console)) is not None
     ):
         head, features = features_for(model, known[1], keeping, batch_size, place, workers, console)
-        found = batches_of(head, *known, features, batch_size)
+        result = batches_of(head, *known, features, batch_size)
     else:
-        found = ((_logits(model, batch, place), batch) for batch in inputs.batches(batch_size, workers))
-    for logits, batch in found:
+        result = ((_logits(model, batch, place), batch) for batch in inputs.batches(batch_size, workers))
+    for logits, batch in result:
         check_finite(logits.numpy(), batch, "the model")
         yield logits, batch
 
 
-def check_finite(logits: NDArray[np.float32], batch: Batch, model: str) -> None:
+def check_finite(logits: NDArray[np.float32], batch: InputBatch, model: str) -> None:
     """Raise where an output (B, L) of `model` is not finite."""
     wrong = ~np.isfinite(logits).all(1)
     if wrong.any():
@@ -209,11 +209,11 @@ def check_kind(model: Model, inputs: Inputs) -> None:
     """Raise where items are not of the kind that a model takes."""
     if inputs.kind != model.input.kind:
         raise ValueError(
-            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give those"
+            f"the items are {_what(inputs.kind)}, but the model takes {_what(model.input.kind)}: give such items"
         )
 
 
-def check_batch(model: Model, batch: Batch) -> None:
+def check_batch(model: Model, batch: InputBatch) -> None:
     """Raise where items have other features than those that a model takes."""
     shape = tuple(batch.inputs.shape[1:])
     if model.input.kind == "features" and shape != model.input.shape:
@@ -223,7 +223,7 @@ def check_batch(model: Model, batch: Batch) -> None:
         )
 
 
-def _logits(model: Model, batch: Batch, place: torch.device) -> Tensor:
+def _logits(model: Model, batch: InputBatch, place: torch.device) -> Tensor:
     if not batch.ids:
         return torch.zeros(0, model.n_labels)
     check_batch(model, batch)

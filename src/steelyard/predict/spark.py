@@ -35,11 +35,11 @@ from steelyard.predict.spark_search import pattern_of, reason, spark_errors, spa
 _FILES = ("run.json", "config.toml", "started.json", "model.json", "model.safetensors", "calibration.json")
 _SENTENCE = re.compile(r"^(?:steelyard\.[\w.]+|ValueError): (.+)$", re.MULTILINE)
 _LOADED: dict[str, Trained] = {}
-"""What this process of an executor has loaded, by the name of its broadcast; the last one only."""
+"""The model loaded last by this executor process, by the name of its broadcast."""
 
 
 class Written(NamedTuple):
-    """What was written."""
+    """Summary of a Spark prediction."""
 
     path: str
     n_items: int
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What a task is told beside its rows: (id, path) of images, or (id, features …)."""
+    """Arguments of a task beside its rows, (id, path) of images or (id, features …)."""
 
     source: str
     images: str | None
@@ -103,7 +103,7 @@ def predict(
     task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
     spark = (session or spark_session()).newSession()
     if find_spec("pandas") is None:
-        raise ValueError("Spark hands over rows by pandas, which is not installed: pip install 'steelyard[spark]'")
+        raise ValueError("Spark passes rows through pandas, which is not installed: pip install 'steelyard[spark]'")
     from pyspark.sql.pandas.types import from_arrow_schema
 
     spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
@@ -134,14 +134,14 @@ def predict(
         try:
             with _whole(target) as place:
                 rows.mapInArrow(score, schema).write.mode("error").parquet(uri_of(place))
-                found = spark.read.schema(schema).parquet(pattern_of(place))
-                found = found.toDF(*(f"c{i}" for i in range(len(found.columns))))
-                written = Written(target, found.count(), found.filter(found["c1"].isNull()).count())
+                result = spark.read.schema(schema).parquet(pattern_of(place))
+                result = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
+                written = Written(target, result.count(), result.filter(result["c1"].isNull()).count())
         finally:
             files.destroy()
     except spark_errors() as error:
-        said = _SENTENCE.findall(str(error))
-        raise ValueError(said[-1] if said else f"Spark cannot predict from {source}: {reason(error)}") from None
+        lines = _SENTENCE.findall(str(error))
+        raise ValueError(lines[-1] if lines else f"Spark cannot predict from {source}: {reason(error)}") from None
     return written
 
 
@@ -164,7 +164,7 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
     for column in wanted:
         if column not in schema.names:
             there = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
-            raise ValueError(f"{source} has no column {column!r}, it has {there}: name the columns of items so")
+            raise ValueError(f"{source} has no column {column!r}, it has {there}: rename the columns of items")
     if len(wanted) < 2:
         raise ValueError(f"{source} has no column of numbers beside {id!r}: give the features of training")
     return wanted

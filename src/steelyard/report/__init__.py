@@ -1,4 +1,4 @@
-"""Show: plots, and pages that need nothing but a browser."""
+"""Plots, tables for the terminal, and HTML pages in one file each."""
 
 from steelyard.report.canvas import to_png, to_svg
 from steelyard.report.comparison import ComparedRun, write_comparison_page

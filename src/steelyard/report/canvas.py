@@ -1,4 +1,4 @@
-"""What every plot shares: its style, its colours by day and by night, and how it becomes a file."""
+"""Style shared by all plots: colours for light and dark pages, axes, legends, SVG and PNG files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[Any]
 
 MOST_NAMES = 40
-"""Names beyond these do not fit along an axis."""
+"""Most names that fit along an axis."""
 PANEL = 4.4
-"""The width in inches of a plot that a phone shows whole."""
+"""Width in inches of a plot that a phone shows whole."""
 PAPER, INK, SOFT, FRAME, FAINT = "#ffffff", "#1d2733", "#56616f", "#8a949f", "#e3e8ee"
 ACCENT, OTHER = "#1f6fb2", "#d1702a"
 GROUPS = {"head": "#dbe9f6", "medium": "#eef1f4", "tail": "#fbe5d6"}
-"""What lies behind the labels of each group."""
+"""Background of the labels of each group."""
 GROUP_LINES = {"head": ACCENT, "medium": "#6f7a86", "tail": OTHER}
 SERIES = (ACCENT, OTHER, "#2f8a57", "#7d56b8", "#b93a5b", "#8a6d1f", "#147f8c", "#5b6b7d")
-"""Lines that lie in one plot, in this order; `MARKERS` tells them apart without colour."""
+"""Colours of lines in one plot, in this order; `MARKERS` tells them apart without colour."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+OWN, SIGMOID = 0, 1
+"""Places in these of the run's own probabilities and of σ(z): they look the same in every plot."""
+LINES = ("-", "--", ":")
+"""Styles of lines without markers, in this order."""
 
 _NIGHT = {
     PAPER: "#14191f",
@@ -81,7 +85,7 @@ def has_matplotlib() -> bool:
 
 
 def check_matplotlib() -> None:
-    """Refuse to go on without matplotlib, naming the extra that brings it."""
+    """Raise without matplotlib, naming the extra that installs it."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -90,7 +94,7 @@ def check_matplotlib() -> None:
 
 @contextmanager
 def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tuple[Figure, Any]]:
-    """Give a figure and its axes, one or as `Figure.subplots` takes `grid`; texts made meanwhile follow the style."""
+    """Give a figure and its axes (`grid` as for `Figure.subplots`); texts made inside follow the style."""
     check_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -101,17 +105,33 @@ def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tu
 
 
 def to_svg(figure: Figure) -> str:
-    """Return a figure as the text of an SVG file, the same for the same figure."""
+    """Return a figure as the text of an SVG file, the same for the same figure.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_svg(figure)[:5]
+        '<?xml'
+    """
     return _saved(figure, "svg").decode()
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.to_png(figure)[1:4]
+        b'PNG'
+    """
     return _saved(figure, "png")
 
 
 def by_night(svg: str) -> str:
-    """Return an SVG file whose colours follow the reader's choice of light or dark."""
+    """Return an SVG file whose colours follow the reader's light or dark mode."""
     used: set[str] = set()
 
     def variable(colour: re.Match[str]) -> str:
@@ -130,10 +150,15 @@ def by_night(svg: str) -> str:
 
 
 def short(name: str, most: int = 22) -> str:
-    """Return a name that fits along an axis, without characters that cannot be drawn."""
+    """Return a name cut to fit along an axis, without characters that cannot be drawn."""
     plain = "".join(c if c.isprintable() and unicodedata.category(c) != "Cs" else "·" for c in name)
     fitting = plain if len(plain) <= most else f"{plain[: most - 1]}…"
     return f" {fitting}" if fitting.startswith("_") else fitting  # matplotlib's legend leaves out what starts with _
+
+
+def per_cent_axis(axis: Any) -> None:
+    """Write the shares along an axis in per cent."""
+    axis.set_major_formatter(lambda share, _: f"{100 * share:g}")
 
 
 def look(i: int) -> dict[str, Any]:
@@ -149,19 +174,19 @@ def log_scale(axes: Any, format: Any = "{x:g}") -> None:
 
 
 def unit_square(axes: Any) -> None:
-    """Show shares from 0 to 1 on both axes, with a grid and a little room for marks at the ends."""
+    """Show shares from 0 to 1 on both axes, with a grid and room for marks at the ends."""
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.grid(True)
 
 
 def legend(axes: Any, columns: int = 4) -> None:
-    """Write what is what above the axes."""
+    """Write the legend above the axes."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=9, borderaxespad=0.2)
 
 
 def key(figure: Any, axes: Any, columns: int = 1, title: str = "", first: Sequence[str] = ()) -> None:
-    """Write what is what above a panel, from its left edge on, row by row, those of `first` first, beneath a title."""
+    """Write the legend above a panel, row by row, beneath a title; entries named in `first` come first."""
     entries = list(zip(*axes.get_legend_handles_labels(), strict=True))
     entries.sort(key=lambda entry: first.index(entry[1]) if entry[1] in first else len(first))
     by_column = [entry for column in range(columns) for entry in entries[column::columns]]  # as matplotlib fills them

@@ -1,22 +1,28 @@
-"""The model card of a run: one page of Markdown made of what the run folder keeps."""
+"""The model card of a run: one page of Markdown made from the run folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from steelyard.report.headline import Metrics, get, plural, rare
+from steelyard.config.recipes import RECIPES
+from steelyard.report.headline import Metrics, get, plural, probability, rare
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.race_table import outcome_sentence
-from steelyard.report.scores import percent
 from steelyard.report.terminal import plain
-from steelyard.report.threshold_table import probability
 
 MOST_ROWS = 20
-"""Labels in the table of thresholds; all are in metrics.json."""
+"""Most labels in the table of thresholds; metrics.json has all."""
 FEW = 20
-"""A label with fewer positives in training is named among the limits."""
+"""Positives in training below which a label is named among the limits."""
 _PARTS = ("objective.loss", "objective.unknown", "objective.masking", "objective.weighting", "objective.label_pair")
 _SETTINGS = ("model.backbone", *(f"{name}.kind" for name in _PARTS), "train.sampler.kind")
+
+
+_ABOUT = (
+    "A multi-label classifier: for each item it gives the probability of each label, and a threshold per label decides "
+    "which labels are present."
+)
 
 
 def model_card(
@@ -46,8 +52,8 @@ def model_card(
         "Limits": _limits(shown, facts, part),
     }
     version = get(facts, "versions", "steelyard")
-    by = f", trained by Steelyard {version}" if version else ""
-    head = f"# Model card: {_text(title)}\n\nA multi-label classifier{by}."
+    by = f" Trained with Steelyard {version}." if version else ""
+    head = f"# Model card: {_text(title)}\n\n{_ABOUT}{by}"
     filled = [(name, text) for name, lines in sections.items() if (text := "\n".join(lines))]
     return "\n\n".join([head, *(f"## {name}\n\n{text}" for name, text in filled)]) + "\n"
 
@@ -60,7 +66,7 @@ def _data(config: Mapping[str, Any], facts: Mapping[str, Any], shown: Metrics) -
     if labels:
         unknown = f"{percent(labels['unknown'])} % of the training labels are unknown"
         yield f"- Labels: {labels['number']:,}; {unknown if labels['unknown'] else 'all training labels are known'}"
-        yield f"- Positives of a label in training: {labels['least']:,} (rarest) to {labels['most']:,} (most frequent)"
+        yield f"- Training items per label: {labels['least']:,} (rarest) to {labels['most']:,} (most frequent)"
     if shown.get("unknown"):
         yield f"- Unknown labels among the scored items, left out of every score: {shown['unknown']:,}"
     if facts.get("corrections"):
@@ -72,6 +78,9 @@ def _data(config: Mapping[str, Any], facts: Mapping[str, Any], shown: Metrics) -
 def _recipe(config: Mapping[str, Any], facts: Mapping[str, Any], race: Mapping[str, Any] | None) -> Iterator[str]:
     why = f": {_text(facts['why'])}" if facts.get("why") else ""
     yield f"- Recipe: {_code(facts.get('recipe') or 'settings of config.toml')}{why}"
+    for name in (facts.get("recipe") or "").split("+"):
+        if name in RECIPES:
+            yield f"- {_code(name)}: {_text(RECIPES[name].what)}"
     values = {name: get(config, *name.split(".")) for name in _SETTINGS}
     chosen = [f"{name} = {value}" for name, value in values.items() if value not in (None, "", "none")]
     if race is None and chosen:
@@ -98,8 +107,13 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), None, ""))
     ours = get(shown, "baselines", "this run", "log_loss")
     table = [
-        [name, percent(value), _interval(found), *(percent(row.get(key)) if key else "" for row in baselines.values())]
-        for name, value, found, key in rows
+        [
+            name,
+            percent(value),
+            _interval(interval),
+            *(percent(row.get(key)) if key else "" for row in baselines.values()),
+        ]
+        for name, value, interval, key in rows
         if value is not None
     ]
     if ours is not None:
@@ -108,9 +122,12 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         )
     yield from _table(["", "this run", "95 % interval", *baselines], table)
     yield ""
-    yield f"Measured on {plural(shown.get('items', 0), 'item')}; JSON with every score: metrics.json." + (
-        "" if intervals else " For intervals, train with `--set evaluate.bootstrap=1000`."
-    )
+    yield (
+        f"Measured on {plural(shown.get('items', 0), 'item')}. mAP: how well each label ranks the items, the "
+        "mean average precision. F1: precision and recall of decisions at the thresholds. Log-loss: lower is "
+        "better. Label frequency: always predict how often a label is present in training. "
+        "Every score is in metrics.json."
+    ) + ("" if intervals else " For intervals, train with `--set evaluate.bootstrap=1000`.")
 
 
 def _calibration(shown: Metrics) -> Iterator[str]:
@@ -124,9 +141,9 @@ def _calibration(shown: Metrics) -> Iterator[str]:
     yield f"- Probabilities: {_text(get(shown, 'reading', 'how') or '')}"
     rows = [
         ("this run", width.get("ace"), shown.get("log_loss")),
-        ("right probabilities, by chance alone", get(width, "by_chance", "ace"), None),
-        ("link of the loss, not fitted", *_read_by(shown, "by_link")),
-        ("σ(z)", *_read_by(shown, "plain_sigmoid")),
+        ("perfect probabilities, by chance", get(width, "by_chance", "ace"), None),
+        ("link of the loss, without calibration", *_read_by(shown, "by_link")),
+        ("plain sigmoid σ(z)", *_read_by(shown, "plain_sigmoid")),
     ]
     yield ""
     known = [row for row in rows if row[1] is not None]
@@ -134,9 +151,10 @@ def _calibration(shown: Metrics) -> Iterator[str]:
         ["probabilities by", "ACE, %", "log-loss"], [[n, percent(a), _loss(loss)] for n, a, loss in known]
     )
     yield ""
-    yield "ACE: mean distance between predicted probability and observed frequency." + (
-        " Each item is scored by a calibrator fitted without it." if own_fold else ""
-    )
+    yield (
+        "ACE: mean distance between predicted probability and observed frequency, 0 at best. The link is the formula "
+        "that converts outputs of a network trained with this loss to probabilities."
+    ) + (" Each item is scored by a calibrator fitted without it." if own_fold else "")
 
 
 def _read_by(shown: Metrics, name: str) -> tuple[Any, Any]:
@@ -150,7 +168,7 @@ def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_text(decisions['heading'])} (on {plural(decisions['items'], 'item')}, rarest labels first)."
     yield ""
     yield from _table(
-        ["label", "positives in training", "threshold", "precision, %", "95 % interval", "recall, %"],
+        ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %"],
         [
             [
                 _text(row["label"]),
@@ -169,16 +187,18 @@ def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str]:
-    yield "- Scores, probabilities and thresholds hold for items drawn like those above."
+    yield "- Scores, probabilities and thresholds hold for items like those above, not for other sources."
+    if shown.get("intervals") or facts.get("intervals"):
+        yield "- Intervals tell how scores vary with the choice of items, not with the training run."
     if part == "validation":
-        yield "- There were no test items: the scored items also chose the calibration."
+        yield "- There were no test items: calibration and thresholds were chosen on the scored items."
     for note in shown.get("notes") or ():
         yield f"- {_text(note[:1].upper() + note[1:]).removesuffix('.')}."
     decisions = get(shown, "thresholds") or {}
     scarce = [row["label"] for row in decisions.get("labels", ()) if row["positives"] < FEW]
     if scarce:
         named = f"{_names(scarce)} {'has' if len(scarce) == 1 else 'have'}"
-        yield f"- {named} fewer than {FEW} positives in training; their scores and thresholds are uncertain."
+        yield f"- {named} fewer than {FEW} training items; their scores and thresholds are uncertain."
     if never := decisions.get("never"):
         yield f"- Never predicted as present: {_names(never)}."
     if facts.get("converged") is False:

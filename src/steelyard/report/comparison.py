@@ -14,16 +14,23 @@ from steelyard.report.canvas import MOST_NAMES, short
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import Metrics, column, compared, get, percent, rare
 from steelyard.report.history import drawable, history_curves, series
-from steelyard.report.page import Picture, plot, write_page
+from steelyard.report.page import Picture, plot, share, write_page
 from steelyard.report.plots import label_points
 from steelyard.report.reliability import reliability_diagram
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run in a comparison: its name, its metrics as `Evaluator.compute` gives them, and its outputs.
+    """A run in a comparison: its name, its metrics (`Evaluator.compute`) and its outputs.
 
-    `history` as in `history.jsonl`; `page`, the address of its own page relative to the comparison.
+    `history` as in `history.jsonl`; `page`, the address of its own page, relative to the comparison.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> outputs = sy.report.Evaluated(["cat"], np.array([9]), np.array([[1], [0]]), np.array([[0.8], [0.3]]))
+        >>> sy.report.ComparedRun("bce", {"labels": 1}, outputs).name
+        'bce'
     """
 
     name: str
@@ -37,6 +44,20 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
     """Write a page with several runs side by side to `path`, whole or not at all.
 
     - `title` and `about`, plain texts; `runs`, judged on the same items and labels, in the order of the table.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> outputs = sy.report.Evaluated(["cat"], np.array([9]), np.array([[1], [0]]), np.array([[0.8], [0.3]]))
+        >>> metrics = {"labels": 1, "mAP": {"label": 1.0}}
+        >>> runs = [sy.report.ComparedRun(name, metrics, outputs) for name in ("bce", "plm")]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = Path(folder) / "comparison.html"
+        ...     sy.report.write_comparison_page(page, "BCE and PLM", runs)
+        ...     page.read_text()[:15]
+        '<!doctype html>'
     """
     if not runs:
         raise ValueError("runs is empty: give at least one run to compare")
@@ -53,12 +74,14 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
         title,
         about=about,
         header=header,
-        rows=[(run.name, *row) for run, row in zip(runs, rows, strict=True)],
+        rows=[(run.name, *map(share, row)) for run, row in zip(runs, rows, strict=True)],
         best={(i, j + 1) for i, j in best},
         rarest=few.name if few else "",
         pages=[run for run in runs if run.page],
         trust=list(_trusts(runs)),
-        training=[plot(history_curves(curves, "mAP"), "mAP on validation items after each epoch.")] if curves else [],
+        training=[plot(history_curves(curves, "mAP, %", shares=True), "mAP on validation items after each epoch.")]
+        if curves
+        else [],
         labels=list(_compared_labels(runs)),
     )
 
@@ -66,16 +89,17 @@ def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedR
 def _trusts(runs: Sequence[ComparedRun]) -> Iterator[Picture]:
     eta = {run.name: run.evaluated.calibration() for run in runs}
     raw = {run.name: run.evaluated.raw_calibration() for run in runs}
-    shown = [(eta, "η", "The probabilities that the runs report. ")]
+    shown = [(eta, "η", "The probabilities of the runs. ")]
     if any(raw.values()):
         raw = {name: raw[name] or eta[name] for name in raw}  # σ(z) may be η
-        shown = [(raw, "σ(z)", "What the nets give, read as if it were a probability: σ(z). "), *shown]
-    for found, title, text in shown:
-        readings = [(f"{short(name)}, ACE {percent(float(e.ace))}", e.bins) for name, e in found.items() if e]
+        shown = [(raw, "σ(z)", "The sigmoid of the network's output, taken as a probability. "), *shown]
+    for errors, title, text in shown:
+        readings = [(f"{short(name)}, ACE {percent(float(e.ace))}", e.bins) for name, e in errors.items() if e]
         if readings:
             yield plot(
                 reliability_diagram(readings, intervals=False, title=title),
-                f"{text}On the dashed line a probability says the truth. Below: cells in each bin, on a log scale.",
+                f"{text}On the dashed line predicted probability and observed frequency are equal. Below: the number "
+                "of labels in each bin, on a log scale.",
             )
 
 
@@ -89,6 +113,6 @@ def _compared_labels(runs: Sequence[ComparedRun]) -> Iterator[Picture]:
     }
     if values and len(first.names) <= MOST_NAMES:
         yield plot(
-            label_points(first.names, first.counts, values, "F1", first.head, first.tail),
-            "F1 of each label, the most frequent at the top; beside its name its training positives.",
+            label_points(first.names, first.counts, values, "F1, %", first.head, first.tail),
+            "F1 of each label, the most frequent at the top; in brackets its positives in training.",
         )

@@ -1,4 +1,4 @@
-"""Found items as one picture or one page: each with its image, score and probabilities."""
+"""Search hits on one picture or page: each with its image, score and probabilities."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from steelyard._console import plain
 from steelyard._files import check_place, replacing
 from steelyard.data.images import BadImage, decode
+from steelyard.report.headline import probability
 from steelyard.report.page import data_url, write_page
 from steelyard.search import Hit
 from steelyard.search.formula import quoted
 
 ENDINGS = (".png", ".html", ".htm")
 MOST = 500
-"""Items that a sheet shows."""
+"""Most items on a sheet."""
 _SIDE, _GAP, _LINE, _ACROSS, _SIZE = 224, 12, 16, 5, 12
 _PAPER, _INK, _SOFT, _BLANK = "#ffffff", "#1d2733", "#56616f", "#e8ecf1"
 
 
 class SheetItem(NamedTuple):
-    """A found item and the file it is in."""
+    """A search hit and its image file."""
 
     hit: Hit
     path: str | None
 
 
 def check(path: str) -> None:
-    """Refuse, before the work, a sheet that could not be written after it."""
+    """Raise, before the search, for a file that could not be written after it."""
     if Path(path).suffix.lower() not in ENDINGS:
-        raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: rename it")
+        raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: give another name")
     check_place(path)
 
 
-def write_sheet(path: str, title: str, found: Sequence[SheetItem]) -> str:
+def write_sheet(path: str, title: str, items: Sequence[SheetItem]) -> str:
     """Write a contact sheet, PNG or HTML by the ending of its name, whole or not at all.
 
-    It shows the first of the items, `MOST` at most, since it is made in memory; returned is what it says about the
-    others, "" where there are none.
+    It shows at most `MOST` items, since it is made in memory; returned is its note about the others, "" for none.
     """
-    shown, left = found[:MOST], len(found) - MOST
+    shown, left = items[:MOST], len(items) - MOST
     note = f"The first {MOST:,} are shown, {left:,} are left out." if left > 0 else ""
     if Path(path).suffix.lower() == ".png":
         with replacing(path) as partial:
@@ -66,21 +66,21 @@ def thumbnail(path: str | None, side: int = _SIDE) -> Image.Image | None:
 
 def caption(hit: Hit) -> list[str]:
     """Return the lines under an item: its score and id, then each label with its probability."""
-    labels = [f"{eta:.3f} {plain(quoted(label))}" for label, eta in hit.probabilities.items()]
-    return [f"{hit.score:.4f}  {plain(hit.id)}", *labels]
+    labels = [f"{probability(eta)} {plain(quoted(label))}" for label, eta in hit.probabilities.items()]
+    return [f"{probability(hit.score)}  {plain(hit.id)}", *labels]
 
 
-def _picture(titles: Sequence[str], found: Sequence[SheetItem]) -> Image.Image:
+def _picture(titles: Sequence[str], items: Sequence[SheetItem]) -> Image.Image:
     font = ImageFont.load_default(_SIZE)
-    lines = max((len(caption(one.hit)) for one in found), default=1)
-    across, high = min(_ACROSS, max(1, len(found))), _SIDE + _LINE * lines + _GAP
-    down = -(-len(found) // across)
+    lines = max((len(caption(one.hit)) for one in items), default=1)
+    across, high = min(_ACROSS, max(1, len(items))), _SIDE + _LINE * lines + _GAP
+    down = -(-len(items) // across)
     top = 2 * _GAP + _LINE * len(titles)
     sheet = Image.new("RGB", (_GAP + across * (_SIDE + _GAP), top + down * (high + _GAP)), _PAPER)
     draw = ImageDraw.Draw(sheet)
     for j, title in enumerate(titles):
         draw.text((_GAP, _GAP + _LINE * j), _fitted(plain(title), font, sheet.width - 2 * _GAP), _INK, font)
-    for i, one in enumerate(found):
+    for i, one in enumerate(items):
         x, y = _GAP + i % across * (_SIDE + _GAP), top + i // across * (high + _GAP)
         draw.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), _BLANK)
         image = thumbnail(one.path)
@@ -94,7 +94,7 @@ def _picture(titles: Sequence[str], found: Sequence[SheetItem]) -> Image.Image:
 
 
 def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """A text, cut where it would be wider."""
+    """Return a text, cut to a width."""
     if font.getlength(text) <= width:
         return text
     n = len(text)
@@ -104,7 +104,7 @@ def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width
 
 
 def _figure(one: SheetItem) -> dict[str, Any]:
-    """What the page shows of an item."""
+    """Return the entry of an item on the page."""
     image = thumbnail(one.path)
     if image is None:
         return {"source": "", "caption": caption(one.hit)}

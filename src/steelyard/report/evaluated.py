@@ -1,4 +1,4 @@
-"""What a run said about items whose labels are at hand: all that its plots are drawn from."""
+"""Outputs of a run for labelled items: everything that its plots are drawn from."""
 
 from __future__ import annotations
 
@@ -19,11 +19,19 @@ class Evaluated:
 
     - `names` (L,); `counts` (L,): the positives of each label in training.
     - `targets` (N, L): 1 present, 0 absent, −1 unknown.
-    - `probabilities` (N, L): η, as the run gives them; None where its loss has none and no calibrator was fitted.
-    - `logits` (N, L): z, by which σ(z) is shown beside η; None leaves it out. One of the two is needed.
-    - `thresholds`: one number, or one a label (L,), at or above which η means present; None where nothing is decided.
+    - `probabilities` (N, L): η; None where the loss has none and no calibrator was fitted.
+    - `logits` (N, L): z, for showing σ(z) beside η; None leaves it out. One of the two is needed.
+    - `thresholds`: one number, or one per label (L,), at or above which η means present; None for no decisions.
     - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
     - `bins`: of the reliability diagram.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> targets, eta = np.array([[1, 0], [0, -1]]), np.array([[0.8, 0.2], [0.3, 0.5]])
+        >>> outputs = sy.report.Evaluated(["cat", "dog"], np.array([300, 5]), targets, eta, thresholds=0.5)
+        >>> {name: labels.tolist() for name, labels in outputs.groups().items()}
+        {'head': [0], 'tail': [1]}
     """
 
     names: Sequence[str]
@@ -55,12 +63,12 @@ class Evaluated:
 
     @property
     def n_items(self) -> int:
-        """N."""
+        """Number of items N."""
         return len(self.targets)
 
     @property
     def scores(self) -> Array:
-        """What labels are ranked by, (N, L): η, or z where there is no η."""
+        """Scores that rank items, (N, L): η, or z where there is no η."""
         return np.asarray(self.logits if self.probabilities is None else self.probabilities)
 
     def sigmoid(self) -> Array | None:
@@ -78,14 +86,14 @@ class Evaluated:
         return float(np.broadcast_to(self.thresholds, (len(self.names),))[label])
 
     def groups(self) -> dict[str, Array]:
-        """Return the labels of each of head, medium and tail that has any."""
-        found = label_groups(self.counts, self.head, self.tail)
-        return {name: members for name, members in found.items() if len(members)}
+        """Return the labels of head, medium and tail, without empty groups."""
+        groups = label_groups(self.counts, self.head, self.tail)
+        return {name: members for name, members in groups.items() if len(members)}
 
     def ends(self) -> dict[str, Array]:
         """Return the labels at the two ends of the long tail, by a text that names them.
 
-        The head and the tail where there are both, else the more and the less frequent half, the middle label in both.
+        Head and tail where there are both, else the more and the less frequent half, with the middle label in both.
         """
         groups = self.groups()
         if "head" in groups and "tail" in groups:
@@ -101,7 +109,7 @@ class Evaluated:
         return self._error(self.probabilities)
 
     def raw_calibration(self) -> CalibrationError | None:
-        """Return that of σ(z); None where there are no logits, no item, or σ(z) is η."""
+        """Return the pooled calibration error of σ(z); None without logits or items, or where σ(z) is η."""
         return self._error(self.sigmoid())
 
     def _error(self, probabilities: Array | None) -> CalibrationError | None:

@@ -1,7 +1,8 @@
-"""The numbers that matter, out of the many that are computed, and what each says."""
+"""The main numbers of an evaluation, each with a sentence that explains it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ Metrics = Mapping[str, Any]
 
 
 class Number(NamedTuple):
-    """A number that matters: what it is called, as it is written, and what it says in one sentence."""
+    """A main number: its name, its text and one sentence that explains it."""
 
     name: str
     value: str
@@ -21,45 +22,45 @@ class Number(NamedTuple):
 
 
 def get(tree: Any, *path: str) -> Any:
-    """Return what lies at `path` in nested dicts, None where it is missing."""
+    """Return the value at `path` in nested dicts, None where it is missing."""
     for key in path:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def column(rows: Sequence[Metrics], name: str) -> Array:
-    """Return one number of each row, NaN where it has none."""
+    """Return one number of each row, NaN where it is missing."""
     return np.array([row.get(name) for row in rows], dtype=np.float64)
 
 
 def groups_of(metrics: Metrics) -> dict[str, Metrics]:
-    """Return the metrics of each group of labels that has any, and of the rarest ones, by their names."""
+    """Return the metrics of each group of labels, without empty groups, and of the rarest labels, by name."""
     groups = {name: part for name, part in (get(metrics, "groups") or {}).items() if part.get("labels")}
     return groups | {f"{k} rarest": part for k, part in (get(metrics, "rarest") or {}).items()}
 
 
 def scores_of(part: Metrics) -> tuple[float | None, ...]:
-    """Return mAP, F1, precision, recall, ACE, and what right probabilities would show of it, of a group of labels."""
+    """Return mAP, F1, precision, recall, ACE and the ACE of perfect probabilities, of a group of labels."""
     macro = (get(part, "macro", name) for name in ("f1", "precision", "recall"))
     return part.get("mAP"), *macro, part.get("ace"), get(part, "by_chance", "ace")
 
 
 class Rare(NamedTuple):
-    """The rarest labels of a report, their name and their metrics."""
+    """The rarest labels of a report: their name and their metrics."""
 
     name: str
     part: Metrics
 
 
 def rare(metrics: Metrics) -> Rare | None:
-    """Return the smallest K of tail-K, else the tail group; nothing where that is no label, or every label."""
+    """Return the labels of the smallest tail-K, else the tail group; None where that is no label or all labels."""
     by_k = get(metrics, "rarest") or {}
     if by_k:
         k = min(by_k, key=int)
-        found = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
+        rarest = Rare("rarest label" if k == "1" else f"{k} rarest labels", by_k[k])
     else:
-        found = Rare("tail labels", get(metrics, "groups", "tail") or {})
-    return found if 0 < found.part.get("labels", 0) < get(metrics, "labels") else None
+        rarest = Rare("tail labels", get(metrics, "groups", "tail") or {})
+    return rarest if 0 < rarest.part.get("labels", 0) < get(metrics, "labels") else None
 
 
 def plural(n: int, noun: str) -> str:
@@ -67,9 +68,27 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def percent(value: float) -> str:
-    """Return a fraction as a percentage of two significant digits or one decimal, such as 0.35 %, 8.3 %, 26.0 %."""
-    return f"{100 * value:.2f} %" if 0 < abs(value) < 0.01 else f"{100 * value:.1f} %"
+def per_cent(share: float | None) -> str:
+    """Return a share in per cent with one decimal, – where it is not defined; only 0 and 1 are 0.0 and 100.0."""
+    if share is None or math.isnan(share):
+        return "–"
+    if 0 < share < 0.0005:
+        return "<0.1"
+    return ">99.9" if 0.9995 <= share < 1 else f"{100 * share:.1f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in per cent with its sign, such as 8.3 %."""
+    written = per_cent(share)
+    return written if written == "–" else f"{written} %"
+
+
+def probability(value: float) -> str:
+    """Return a probability or threshold as .xxx; one above 0 is never written as 0."""
+    if 0 < value < 0.0005:
+        return "<.001"
+    text = f"{value:.3f}"
+    return text.removeprefix("0") if value < 1 else text
 
 
 def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]:
@@ -79,32 +98,32 @@ def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]
         n = metrics["labels"] - left
         over = f"the mean over {plural(n, 'label')}"
         without = f", {left:,} without a positive left out" if left else ""
-        text = f"How well items are ranked: average precision, {over}{without}."
-        yield Number("mAP", f"{value:.3f}", text + _interval(metrics, "mAP", "label"))
+        text = f"How well each label ranks the items: average precision, {over}{without}."
+        yield Number("mAP", percent(value), text + _interval(metrics, "mAP", "label"))
     if (value := get(metrics, "macro", "f1")) is not None:
         micro = get(metrics, "micro", "f1")
-        pooled = "" if micro is None else f" ({micro:.3f} with all cells pooled)"
-        text = f"How good decisions at the thresholds are, every label counting the same{pooled}."
-        yield Number("F1", f"{value:.3f}", text + _interval(metrics, "macro", "f1"))
+        pooled = "" if micro is None else f" ({percent(micro)} with all labels pooled)"
+        text = f"How good decisions at the thresholds are, the mean over labels{pooled}."
+        yield Number("F1", percent(value), text + _interval(metrics, "macro", "f1"))
     if (few := rare(metrics)) and (value := get(few.part, "macro", "f1")) is not None:
-        yield Number(f"F1 of the {few.name}", f"{value:.3f}", "The same where training had the fewest examples.")
+        yield Number(f"F1 of the {few.name}", percent(value), "The same where training had the fewest examples.")
     if (value := get(metrics, "calibration", "pooled", "width", "ace")) is not None:
-        raw = "" if raw_ace is None else f" Read as σ(z) it would be {percent(raw_ace)}."
+        raw = "" if raw_ace is None else f" With σ(z) instead it is {percent(raw_ace)}."
         chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
-        least = "" if chance is None else f" Right ones would show {percent(chance)} on these items, by chance."
-        text = f"How far a probability is from the share that is present, on average over bins.{least}{raw}"
+        least = "" if chance is None else f" Perfect probabilities would show {percent(chance)} by chance."
+        text = f"Mean distance between predicted probability and observed frequency.{least}{raw}"
         yield Number("Calibration error (ACE)", percent(value), text)
     if (value := get(metrics, "single_label", "accuracy")) is not None:
         yield Number("Accuracy", percent(value), "Items whose most probable label is theirs.")
     if (value := get(metrics, "exact_match")) is not None:
-        yield Number("All labels right", percent(value), "Items with every known label decided rightly.")
+        yield Number("All labels right", percent(value), "Items with every known label decided correctly.")
 
 
 def _interval(metrics: Metrics, *path: str) -> str:
-    found = get(metrics, "intervals", *path)
-    low, high = found or (None, None)
+    interval = get(metrics, "intervals", *path)
+    low, high = interval or (None, None)
     share = get(metrics, "intervals", "confidence")
-    return f" {100 * share:g} % interval {low:.3f} to {high:.3f}." if None not in (share, low, high) else ""
+    return f" {100 * share:g} % interval: {per_cent(low)} to {percent(high)}." if None not in (share, low, high) else ""
 
 
 _COLUMNS = {
@@ -121,10 +140,10 @@ _LOWER_IS_BETTER = ("ACE", "Brier")
 
 
 def compared(reports: Sequence[Metrics]) -> tuple[list[str], list[list[float | None]], set[tuple[int, int]]]:
-    """Return the columns that some report has, a row of percentages a report, and the best cells of each column."""
+    """Return the columns that some report has, one row of scores per report, and the best cells of each column."""
     whole = [{**m, "rare": few.part if (few := rare(m)) else None} for m in reports]
     columns = [name for name, path in _COLUMNS.items() if any(get(m, *path) is not None for m in whole)]
-    rows = [[None if (v := get(m, *_COLUMNS[name])) is None else 100 * v for name in columns] for m in whole]
+    rows = [[get(m, *_COLUMNS[name]) for name in columns] for m in whole]
     best = set()
     for j, name in enumerate(columns):
         values = [value for row in rows if (value := row[j]) is not None]

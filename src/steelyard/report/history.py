@@ -1,4 +1,4 @@
-"""What happened while training, epoch by epoch."""
+"""Plots of training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -9,27 +9,39 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from steelyard.metrics.groups import label_groups
-from steelyard.report.canvas import FRAME, GROUP_LINES, PANEL, Array, drawing, key, log_scale, look, short
-from steelyard.report.headline import get
+from steelyard.report.canvas import (
+    FRAME,
+    GROUP_LINES,
+    LINES,
+    PANEL,
+    Array,
+    drawing,
+    key,
+    log_scale,
+    look,
+    per_cent_axis,
+    short,
+)
+from steelyard.report.headline import get, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Curve: TypeAlias = tuple[list[int], list[float]]
-"""Epochs and a value for each."""
+"""Epochs, and a value for each."""
 
 _MOST_WRITTEN = 20  # more names do not fit beside the ends of lines
 _MOST_LINES = 60  # more lines cover each other
 
 
 def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
-    """Return the epochs that have a finite number at `path`, such as ("validation", "map"), and these numbers."""
+    """Return the epochs with a finite number at `path`, such as ("validation", "map"), and these numbers."""
     epochs, values = [], []
     for line in history:
-        found = get(line, *path)
-        if isinstance(found, int | float) and math.isfinite(found):
+        value = get(line, *path)
+        if isinstance(value, int | float) and math.isfinite(value):
             epochs.append(int(line["epoch"]))
-            values.append(float(found))
+            values.append(float(value))
     return epochs, values
 
 
@@ -43,25 +55,36 @@ def history_curves(
     quantity: str,
     best: Literal["highest", "lowest"] | None = None,
     linear: bool = False,
+    shares: bool = False,
 ) -> Figure:
     """Draw quantities over epochs; values that span more than a factor of 50 get a log scale, unless `linear`.
 
-    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, which end
-    of each curve is the good one, then marked and written in the legend.
+    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
+    highest or lowest value of each curve is marked and written in the legend; `shares`, whether values are written in
+    per cent.
+
+    Examples:
+        >>> import steelyard as sy
+        >>> figure = sy.report.history_curves({"training": ([1, 2, 3], [0.9, 0.5, 0.4])}, "loss")
+        >>> figure.axes[0].get_ylabel()
+        'loss'
     """
     with drawing(PANEL, 3.1) as (figure, axes):
         every = [v for _, values in curves.values() for v in values]
         for i, (name, (epochs, values)) in enumerate(curves.items()):
-            style = look(i) if len(epochs) <= 40 else {**look(i), "marker": None}
+            style, every_nth = look(i), max(1, len(epochs) // 20)  # markers tell lines apart without colour
             label = name = short(name, 30)
             if best is not None and len(values):
-                at = int(np.argmax(values) if best == "highest" else np.argmin(values))
-                label = f"{name}: {best} {values[at]:.4g} at epoch {epochs[at]}"
-                axes.plot(epochs[at], values[at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2)
-            axes.plot(epochs, values, lw=1.5, ms=3.5, label=label, **style)
+                best_at = int(np.argmax(values) if best == "highest" else np.argmin(values))
+                value = percent(values[best_at]) if shares else f"{values[best_at]:.4g}"
+                label = f"{name}: {best} {value} at epoch {epochs[best_at]}"
+                axes.plot(
+                    epochs[best_at], values[best_at], ls="", marker="o", ms=10, mfc="none", mec=style["color"], mew=1.2
+                )
+            axes.plot(epochs, values, lw=1.5, ms=3.5, markevery=every_nth, label=label, **style)
         if not linear and every and min(every) > 0 and max(every) > 50 * min(every):
             log_scale(axes)
-        axes.yaxis.set_major_formatter("{x:g}")
+        per_cent_axis(axes.yaxis) if shares else axes.yaxis.set_major_formatter("{x:g}")
         _epochs(axes)
         axes.set_ylabel(quantity)
         if len(curves) > 1 or best is not None:
@@ -72,24 +95,32 @@ def history_curves(
 def ratio_curves(
     epochs: Sequence[int], ratios: Array, names: Sequence[str], counts: Array, head: int = 100, tail: int = 20
 ) -> Figure:
-    """Draw the target ratio r̄ of partial label masking of every label over epochs, on a log scale, by group.
+    """Draw the target ratio r̄ that partial label masking has for each label over epochs, on a log scale, by group.
 
     Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
     them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each
     group are drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> ratios = np.array([[0.1, 1.0], [0.2, 0.8]])
+        >>> figure = sy.report.ratio_curves([1, 2], ratios, ["rare", "frequent"], np.array([5, 300]))
+        >>> figure.axes[0].get_yscale()
+        'log'
     """
     with drawing(PANEL, 3.9) as (figure, axes):
         n_labels = ratios.shape[1]
         shown = np.where((ratios > 0) & np.isfinite(ratios), ratios, np.nan)  # ∞: never absent
         marker = "o" if len(epochs) == 1 else None
-        for group, members in label_groups(counts, head, tail).items():
+        for (group, members), line in zip(label_groups(counts, head, tail).items(), LINES, strict=True):
             colour, few = GROUP_LINES[group], n_labels <= _MOST_LINES
             drawn = shown[:, members[np.isfinite(shown[:, members]).all(0)]]
             if drawn.size:
                 lines = drawn if few else np.median(drawn, 1)
                 width, alpha = (1.3, 1.0) if n_labels <= _MOST_WRITTEN or not few else (0.7, 0.7)
-                axes.plot(epochs, lines, color=colour, lw=width, alpha=alpha, marker=marker, ms=3)
-                axes.plot([], [], color=colour, lw=1.3, label=f"{group}: {drawn.shape[1]:,}")
+                axes.plot(epochs, lines, color=colour, ls=line, lw=width, alpha=alpha, marker=marker, ms=3)
+                axes.plot([], [], color=colour, ls=line, lw=1.3, label=f"{group}: {drawn.shape[1]:,}")
             if drawn.size and not few:
                 axes.fill_between(epochs, *np.quantile(drawn, (0.25, 0.75), 1), color=colour, alpha=0.25, lw=0)
         log_scale(axes)
@@ -114,8 +145,8 @@ def _name_ends(axes: Any, names: Sequence[str], ends: Array, shown: Array) -> No
     low, high = low - 0.04 * room, high + 0.04 * room
     axes.set_ylim(10**low, 10**high)
     gap = 1 / max(19, len(names))
-    at = spread((ends - low) / (high - low), gap)
-    for name, y, end in zip(names, at, (ends - low) / (high - low), strict=True):
+    positions = spread((ends - low) / (high - low), gap)
+    for name, y, end in zip(names, positions, (ends - low) / (high - low), strict=True):
         axes.annotate(
             short(name, 14),
             xy=(1, end),
@@ -127,13 +158,13 @@ def _name_ends(axes: Any, names: Sequence[str], ends: Array, shown: Array) -> No
         )
 
 
-def spread(at: Array, gap: float) -> Array:
-    """Return places at least `gap` apart in the order of `at`, as near to it as a pass up and a pass down bring them.
+def spread(positions: Array, gap: float) -> Array:
+    """Return positions at least `gap` apart, in the given order and as near to it as a pass up and a pass down allow.
 
     They stay within [0, 1] where that has room for all.
     """
-    order = np.argsort(at, kind="stable")
-    moved = np.clip(at[order], 0, 1)
+    order = np.argsort(positions, kind="stable")
+    moved = np.clip(positions[order], 0, 1)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
     top = 1.0

@@ -1,4 +1,4 @@
-"""HTML pages in one file each, from `templates/`: nothing is fetched from elsewhere, light and dark."""
+"""HTML pages in one file each, light and dark, from `templates/`; they load nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
 from steelyard.report.canvas import by_night, to_svg
+from steelyard.report.headline import per_cent, probability
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,35 +21,48 @@ if TYPE_CHECKING:
 Cell: TypeAlias = str | int | float | None
 
 
+class Share(float):
+    """A score or frequency, written in per cent with one decimal."""
+
+
+class Eta(float):
+    """A probability or threshold, written as .xxx."""
+
+
+def share(value: float | None) -> Share | None:
+    """Return a cell of a table that is written in per cent."""
+    return None if value is None else Share(value)
+
+
 class Picture(NamedTuple):
-    """A picture inside a page; as an image of its own it can neither run scripts nor clash with others."""
+    """A picture inside a page, as an image of its own: it cannot run scripts or clash with others."""
 
     source: str
     caption: str
 
 
 def plot(drawn: Figure, caption: str) -> Picture:
-    """Return a plot whose colours follow the reader's choice of light or dark."""
+    """Return a plot whose colours follow the reader's light or dark mode."""
     return Picture(data_url("image/svg+xml", by_night(to_svg(drawn)).encode()), caption)
 
 
 def data_url(kind: str, content: bytes) -> str:
-    """Return the address of a file that lies in the address itself."""
+    """Return a data: URL with the content of a file."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def write_page(path: str | Path, template: str, title: str, **context: Any) -> None:
     """Write a page to `path`; the file appears whole or not at all.
 
-    Arguments: `path`; `template`, the name of a file in `templates/`; `title`, plain text, and what else the template
-    names. All texts are escaped.
+    Arguments: `path`; `template`, a file in `templates/`; `title`, plain text; `context`, the other variables of the
+    template. All texts are escaped.
     """
     page = _environment().get_template(template).render(title=title, **context)
     write_atomic(path, page.encode("utf-8", "xmlcharrefreplace"))
 
 
 def add_paragraph(path: str | Path, text: str) -> None:
-    """Put a paragraph at the top of a page that `write_page` wrote, unless it is there."""
+    """Add a paragraph at the top of a page that `write_page` wrote, unless it has it."""
     before, title, rest = Path(path).read_bytes().partition(b"</h1>\n")
     if (added := f"<p>{escape(text)}</p>\n".encode()) not in rest:
         write_atomic(path, before + title + added + rest)
@@ -56,10 +70,10 @@ def add_paragraph(path: str | Path, text: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    """The templates, which may load their own style sheet and the pictures in them: no script, nothing else."""
+    """Return the templates; their policy allows the style sheet and embedded pictures, no script."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("steelyard.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -67,20 +81,24 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    style = found.get_template("style.css").render()
+    style = environment.get_template("style.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    found.globals.update(style=style, policy=policy)
-    found.filters["written"] = _written
-    return found
+    environment.globals.update(style=style, policy=policy)
+    environment.filters["written"] = _written
+    return environment
 
 
-def _written(value: Cell, places: int | None) -> str:
-    """A cell of a table; `places` are the decimals of fractions, else four digits are written."""
+def _written(value: Cell) -> str:
+    """Return the text of a table cell; plain numbers have four digits."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return value
+    if isinstance(value, Share):
+        return per_cent(value)
+    if isinstance(value, Eta):
+        return "never" if math.isinf(value) else probability(value)
     if isinstance(value, float) and math.isinf(value):
         return "∞"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if places is None else f"{value:,.{places}f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

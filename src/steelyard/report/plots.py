@@ -1,4 +1,4 @@
-"""Plots of labels, the most frequent first: how many of each, which come together, and how good each is."""
+"""Plots of labels, most frequent first: counts, co-occurrence, and scores of each label."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from steelyard.report.canvas import (
     legend,
     log_scale,
     look,
+    per_cent_axis,
     short,
 )
 from steelyard.report.headline import plural
@@ -38,6 +39,13 @@ def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: 
     """Draw the positives of each label, most frequent first, on a log scale, over head, medium and tail.
 
     Arguments: `names` and `counts` (L,), in any order; `head` and `tail` as `Labels.groups` takes them.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.frequency_curve(["cat", "dog", "owl"], np.array([300, 40, 5]))
+        >>> figure.axes[0].get_yscale()
+        'log'
     """
     order = _order(counts)
     n, rank = counts[order], _ranks(counts)
@@ -61,6 +69,14 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
     """Draw the share of items that have each label, as it is and after class-aware sampling.
 
     Arguments: `names`, `counts`, `prior`, `resampled` (L,), in any order; labels are drawn by `counts`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> counts, prior = np.array([300, 40]), np.array([0.6, 0.08])
+        >>> figure = sy.report.resampling(["cat", "dog"], counts, prior, np.array([0.55, 0.5]))
+        >>> [line.get_label() for line in figure.axes[0].lines]
+        ['as it is', 'after class-aware sampling']
     """
     order = _order(counts)
     shares = np.array([prior[order], resampled[order]])
@@ -69,10 +85,10 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
         look_of = {"lw": 1.2, "ms": _marker(len(order))}
         axes.plot(_ranks(counts), shares[0], color=ACCENT, marker="o", label="as it is", **look_of)
         axes.plot(_ranks(counts), shares[1], color=OTHER, marker="s", label="after class-aware sampling", **look_of)
-        log_scale(axes)
+        log_scale(axes, lambda share, _: f"{100 * share:g}")
         if np.isfinite(shares).any():
             axes.set_ylim(np.nanmin(shares) / 2, min(1.3, 3 * np.nanmax(shares)))
-        axes.set_ylabel("positives / known labels")
+        axes.set_ylabel("items with the label, %")
         _name_ranks(axes, [names[c] for c in order])
         legend(axes)
     return figure
@@ -82,6 +98,13 @@ def unknown_rates(names: Sequence[str], counts: Array, rates: Array) -> Figure:
     """Draw the share of items for which each label is unknown.
 
     Arguments: `names`, `counts`, `rates` (L,), in any order; labels are drawn by `counts`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat", "dog"], np.array([300, 40]), np.array([0.1, 0.3]))
+        >>> [float(bar.get_height()) for bar in figure.axes[0].patches]
+        [10.0, 30.0]
     """
     order = _order(counts)
     with drawing(height=_height(3.2, names)) as (figure, axes):
@@ -97,6 +120,13 @@ def heat_map(names: Sequence[str], conditional: Array) -> Figure:
     """Draw p(i|j), row i given column j; names are written where they fit, else ranks.
 
     Arguments: `names` and `conditional` (L, L), both in the order to draw, most frequent first.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.heat_map(["cat", "dog"], np.array([[1, 0.5], [0.2, 1]]))
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['cat', 'dog']
     """
     n = len(names)
     named = n <= MOST_NAMES
@@ -108,7 +138,9 @@ def heat_map(names: Sequence[str], conditional: Array) -> Figure:
         image = axes.imshow(
             np.ma.masked_invalid(shown), cmap=_colours(), vmin=0, vmax=1, extent=edges, interpolation="nearest"
         )
-        figure.colorbar(image, ax=axes, shrink=0.7, label="p(row | column)")
+        figure.colorbar(
+            image, ax=axes, shrink=0.7, label="p(row | column), %", format=lambda share, _: f"{100 * share:g}"
+        )
         if named:
             ticks = np.arange(1, n + 1)
             written = [short(name) for name in names]
@@ -135,8 +167,16 @@ def label_bars(
 ) -> Figure:
     """Draw F1 as a bar, precision and recall as marks on it, for each of up to 40 labels, most frequent at the top.
 
-    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and the positives evaluated on, `support`: (L,)
-    in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and `support`, the positives among the scored
+    items: (L,) in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> f1, counts = np.array([0.9, 0.5]), np.array([300, 40])
+        >>> figure = sy.report.label_bars(["cat", "dog"], counts, f1, f1, f1, np.array([30, 4]))
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['cat (300)', 'dog (40)']
     """
     order = _order(counts)
     with drawing(PANEL, 1.1 + 0.21 * len(order)) as (figure, axes):
@@ -148,8 +188,9 @@ def label_bars(
             x = values[order][judged]
             axes.plot(x, rank[judged], mark, ms=6, color=colour, mec=PAPER, mew=0.6, label=label, clip_on=False)
         for y in rank[~judged]:
-            axes.text(0.01, y, "no positive to judge by", va="center", fontsize=8, color=SOFT)
+            axes.text(0.01, y, "no positive here", va="center", fontsize=8, color=SOFT)
         _name_rows(axes, names, counts, order)
+        axes.set_xlabel("%")
         key(figure, axes, columns=3, first=("F1", "precision", "recall", "head", "medium", "tail"))
     return figure
 
@@ -161,6 +202,14 @@ def label_points(
 
     Arguments: `names` and training `counts` (L,) in any order; `scores` (L,) by the name of the run, NaN where there is
     none; `quantity`, beneath the x axis; `head` and `tail` as `Labels.groups` takes them.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores = {"bce": np.array([0.9, 0.4]), "plm": np.array([0.9, 0.5])}
+        >>> figure = sy.report.label_points(["cat", "dog"], np.array([300, 40]), scores, "F1, %")
+        >>> figure.axes[0].get_xlabel()
+        'F1, %'
     """
     order = _order(counts)
     with drawing(PANEL, 1.3 + 0.21 * len(order) + 0.1 * len(scores)) as (figure, axes):
@@ -181,6 +230,13 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
     """Draw a score of many labels by their rank in training: a dot each, the middle and the middle half of them.
 
     Arguments: training `counts` and `values` (L,), NaN where there is none; `quantity`, beside the y axis.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.label_trend(np.arange(1, 101), np.linspace(0, 1, 100), "F1, %")
+        >>> figure.axes[0].get_ylabel()
+        'F1, %'
     """
     order = _order(counts)
     values = values[order]
@@ -191,12 +247,13 @@ def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, ta
             axes.plot(rank, values, ls="", marker="o", ms=2.5, alpha=0.45, color=ACCENT, mew=0)
         parts = np.array_split(np.arange(len(order)), min(_BUCKETS, max(1, len(order) // 5)))
         parts = [part for part in parts if np.isfinite(values[part]).any()]
-        at = [float(rank[part].mean()) for part in parts]
+        middle_rank = [float(rank[part].mean()) for part in parts]
         quartiles = np.array([np.nanquantile(values[part], (0.25, 0.5, 0.75)) for part in parts]).reshape(-1, 3)
         low, middle, high = quartiles.T
-        axes.fill_between(at, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
-        axes.plot(at, middle, color=OTHER, lw=1.6, label="median")
+        axes.fill_between(middle_rank, low, high, color=OTHER, alpha=0.25, lw=0, label="middle half")
+        axes.plot(middle_rank, middle, color=OTHER, lw=1.6, label="median")
         axes.set_ylim(-0.02, 1.02)
+        per_cent_axis(axes.yaxis)
         axes.set_xlim(0.5, len(order) + 0.5)
         axes.set_ylabel(quantity)
         axes.set_xlabel("labels by rank, most frequent first")
@@ -213,12 +270,12 @@ def _ranks(counts: Array) -> Array:
 
 
 def _height(plain: float, names: Sequence[str]) -> float:
-    """The height of a plot, with room below for names where they fit."""
+    """Return the height of a plot, with room below for names where they fit."""
     return plain + 0.9 * (len(names) <= MOST_NAMES)
 
 
 def _bands(span: Any, counts: Array, head: int, tail: int, numbered: bool = False) -> None:
-    """Colour the places of head, medium and tail labels, given in descending order."""
+    """Colour the background of head, medium and tail labels, given in descending order."""
     edges = [0.5, np.count_nonzero(counts >= head) + 0.5, np.count_nonzero(counts >= tail) + 0.5, len(counts) + 0.5]
     for (group, colour), start, end in zip(GROUPS.items(), edges[:-1], edges[1:], strict=True):
         if end > start:
@@ -232,6 +289,7 @@ def _name_rows(axes: Any, names: Sequence[str], counts: Array, order: Array) -> 
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(order) + 0.5, 0.5)
     axes.set_xlim(0, 1.02)
+    per_cent_axis(axes.xaxis)
 
 
 def _name_ranks(axes: Any, names: Sequence[str]) -> None:
@@ -251,7 +309,7 @@ def _marker(n: int) -> float:
 
 
 def _averaged(values: Array, step: int) -> Array:
-    """Means of blocks of `step` × `step` cells, of those that are defined."""
+    """Return means over blocks of `step` × `step` values, leaving out undefined ones."""
     n = -(-len(values) // step) * step
     padded = np.full((n, n), np.nan)
     padded[: len(values), : len(values)] = values
@@ -263,7 +321,7 @@ def _averaged(values: Array, step: int) -> Array:
 
 
 def _colours() -> Any:
-    """White to dark blue; grey where p(i|j) is not defined."""
+    """Return a colour map from white to dark blue, grey where p(i|j) is not defined."""
     import matplotlib as mpl
 
     return mpl.colormaps["Blues"].with_extremes(bad="#d9d9d9")

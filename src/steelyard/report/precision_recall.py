@@ -1,4 +1,4 @@
-"""Precision against recall as the threshold moves, and where the chosen threshold stands."""
+"""Precision-recall curves, with a mark at the chosen threshold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from steelyard.labels.targets import UNKNOWN
-from steelyard.report.canvas import PANEL, PAPER, Array, drawing, key, look, short, unit_square
+from steelyard.report.canvas import LINES, PANEL, PAPER, Array, drawing, key, look, per_cent_axis, short, unit_square
+from steelyard.report.headline import percent, probability
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +20,16 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`, if any."""
+    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> tuple(map(float, curve.at))
+        (0.5, 0.5)
+    """
 
     name: str
     recall: Array
@@ -30,23 +40,23 @@ class PrecisionRecallCurve:
 
 
 class Steps(NamedTuple):
-    """What deciding at each distinct score of a label gives, the highest first; `said`, items at or above it."""
+    """Results of deciding at each distinct score of a label, highest first; `n_decided`, the items at or above it."""
 
     scores: Array
-    said: Array
+    n_decided: Array
     precision: Array
     recall: Array
     area: float
 
 
 def steps(scores: Array, present: Array) -> Steps:
-    """Return what each score of one label (N,), as the threshold, would decide; `present` bool (N,), some true."""
+    """Return the results of each score of one label (N,) as the threshold; `present` bool (N,), some true."""
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.append(s[1:] != s[:-1], True)
-    said, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
-    precision, recall = true / said, true / true[-1]
-    return Steps(s[last], said, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
+    n_decided, true = np.flatnonzero(last) + 1, np.cumsum(present[order])[last]
+    precision, recall = true / n_decided, true / true[-1]
+    return Steps(s[last], n_decided, precision, recall, float(np.sum(np.diff(recall, prepend=0.0) * precision)))
 
 
 def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
@@ -54,6 +64,14 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
     Arguments: `name`; `scores` and `targets` (N,), unknown left out, soft ones present from .5 on, at least one
     present; `threshold`, at or above which the label is decided present (precision 0 where nothing is), or None.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> curve.recall.tolist(), round(curve.ap, 3)
+        ([0.5, 0.5, 1.0], 0.833)
     """
     known = targets != UNKNOWN
     s, hit = scores[known], targets[known] >= 0.5
@@ -61,33 +79,46 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
     if threshold is None:
         return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, None, None)
     above = s >= np.asarray(threshold, s.dtype)
-    found = np.count_nonzero(hit & above)
-    at = (found / np.count_nonzero(hit), found / np.count_nonzero(above) if above.any() else 0.0)
+    hits_above = np.count_nonzero(hit & above)
+    at = (hits_above / np.count_nonzero(hit), hits_above / np.count_nonzero(above) if above.any() else 0.0)
     return PrecisionRecallCurve(name, curve.recall, curve.precision, curve.area, float(threshold), at)
 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
-    """Draw precision against recall of a few labels, each with a large mark where its threshold stands."""
+    """Draw precision against recall of a few labels, each with a large mark at its threshold.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> scores, targets = np.array([0.9, 0.6, 0.4]), np.array([1, 0, 1])
+        >>> curve = sy.report.precision_recall_curve("cat", scores, targets, threshold=0.5)
+        >>> sy.report.precision_recall_plot([curve], "pets").axes[0].get_xlabel()
+        'recall, %'
+    """
     with drawing(PANEL, 3.9) as (figure, axes):
         for i, curve in enumerate(curves):
             style = look(i) if curve.at is not None else {**look(i), "marker": None}
             x, y = _thinned(curve.recall, curve.precision)
-            label = f"{short(curve.name, 18)}: AP {curve.ap:.3f}"
+            label = f"{short(curve.name, 18)}: AP {percent(curve.ap)}"
             if curve.threshold is not None:
-                label += f", threshold {curve.threshold:.3f}" if curve.threshold < np.inf else ", never said"
-            axes.plot([0, *x], [y[0], *y], color=style["color"], lw=1.4, drawstyle="steps-pre")
+                at_threshold = f", threshold {probability(curve.threshold)}"
+                label += at_threshold if curve.threshold < np.inf else ", never predicted"
+            line = LINES[i % len(LINES)]
+            axes.plot([0, *x], [y[0], *y], color=style["color"], ls=line, lw=1.4, drawstyle="steps-pre")
             if curve.at is not None:
                 axes.plot(*curve.at, ms=8, mec=PAPER, mew=0.8, ls="", clip_on=False, **style)
-            axes.plot([], [], ms=5, lw=1.4, label=label, **style)
+            axes.plot([], [], ms=5, ls=line, lw=1.4, label=label, **style)
         unit_square(axes)
-        axes.set_xlabel("recall")
-        axes.set_ylabel("precision")
+        axes.set_xlabel("recall, %")
+        axes.set_ylabel("precision, %")
+        per_cent_axis(axes.xaxis)
+        per_cent_axis(axes.yaxis)
         key(figure, axes, title=title)
     return figure
 
 
 def _thinned(recall: Array, precision: Array) -> tuple[Array, Array]:
-    """Keep, of many points, the first, the last, and the best precision of each small stretch of recall."""
+    """Return, of many points, the first, the last and the best precision in each small interval of recall."""
     if len(recall) <= _MOST_POINTS:
         return recall, precision
     stretch = np.minimum((recall * _MOST_POINTS).astype(int), _MOST_POINTS - 1)

@@ -1,4 +1,4 @@
-"""Where probabilities lie, and how often a label is there when the model says it is with probability p."""
+"""Reliability diagrams, and histograms of probabilities."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ import numpy as np
 
 from steelyard.labels.targets import UNKNOWN
 from steelyard.metrics.calibration import Bins
-from steelyard.report.canvas import ACCENT, FRAME, OTHER, PANEL, Array, drawing, key, log_scale, look, unit_square
-from steelyard.report.headline import plural
+from steelyard.report.canvas import (
+    FRAME,
+    LINES,
+    PANEL,
+    SERIES,
+    SOFT,
+    Array,
+    drawing,
+    key,
+    log_scale,
+    look,
+    per_cent_axis,
+    unit_square,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +31,7 @@ _Z = 1.959964  # 95 % of a normal distribution lie within
 
 
 def wilson(frequency: Array, n: Array) -> tuple[Array, Array]:
-    """Return the ends of Wilson's 95 % interval of a share `frequency` of `n` > 0 independent cells.
+    """Return the ends of Wilson's 95 % interval of a share `frequency` of `n` > 0 independent trials.
 
     (f + z²/2n ± z √(f(1−f)/n + z²/4n²)) / (1 + z²/n).
     """
@@ -29,16 +41,28 @@ def wilson(frequency: Array, n: Array) -> tuple[Array, Array]:
     return (middle - half) / (1 + spread), (middle + half) / (1 + spread)
 
 
-def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = True, title: str = "") -> Figure:
-    """Draw the share of present labels against the mean probability of each bin, and below it the cells of each bin.
+def reliability_diagram(
+    readings: Sequence[tuple[str, Bins]], intervals: bool = True, title: str = "", looks: Sequence[int] | None = None
+) -> Figure:
+    """Draw the share of present labels against the mean probability of each bin, and below it the size of each bin.
 
-    Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`,
-    whether each point has its 95 % interval, as if cells were independent; `title`. Empty bins are not drawn.
+    Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`, whether each
+    point has its 95 % interval, as if labels were independent; `title`; `looks`, the place of each reading's colour and
+    marker, by default its own. Empty bins are not drawn.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> eta, targets = np.array([[0.1], [0.9], [0.8]]), np.array([[0], [1], [1]])
+        >>> bins = sy.metrics.calibration_error(eta, targets).bins
+        >>> sy.report.reliability_diagram([("η", bins)]).axes[0].get_ylabel()
+        'observed frequency, %'
     """
     with drawing(PANEL, 4.9, nrows=2, sharex=True, gridspec_kw={"height_ratios": (4, 1)}) as (figure, (axes, strip)):
         axes.plot([0, 1], [0, 1], color=FRAME, lw=1, ls=(0, (4, 3)), zorder=1)
         for i, (name, bins) in enumerate(readings):
-            colour = look(i)["color"]
+            style = look(i if looks is None else looks[i])
+            colour = style["color"]
             n, confidence, frequency, edges = (
                 np.asarray(x, dtype=np.float64) for x in (bins.counts, bins.confidence, bins.frequency, bins.edges)
             )
@@ -47,25 +71,34 @@ def reliability_diagram(readings: Sequence[tuple[str, Bins]], intervals: bool = 
             if intervals:
                 low, high = wilson(y, n[filled])
                 axes.vlines(x, low, high, color=colour, lw=3, alpha=0.3, zorder=2)
-            axes.plot(x, y, lw=1.4, ms=4.5, label=name, zorder=3 + i, **look(i))
+            axes.plot(x, y, lw=1.4, ms=4.5, label=name, zorder=3 + i, **style)
             width = np.diff(edges) / (len(readings) + 0.4)
             left = edges[:-1] + np.diff(edges) * 0.2 / (len(readings) + 0.4) + i * width
             strip.bar(left[filled], n[filled], width=width[filled], align="edge", color=colour, lw=0)
         unit_square(axes)
-        axes.set_ylabel("share that is present")
+        axes.set_ylabel("observed frequency, %")
+        per_cent_axis(axes.yaxis)
         log_scale(strip, lambda value, _: _thousands(value))
         strip.set_ylim(0.5, 3 * max([1, *(int(np.max(bins.counts, initial=0)) for _, bins in readings)]))
-        strip.set_ylabel("cells")
+        strip.set_ylabel("labels")
         strip.set_xlabel("probability")
         key(figure, axes, title=title)
     return figure
 
 
 def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[Array, Array]:
-    """Return the present and the absent cells in each of `bins` equal parts of [0, 1], unknown ones left out.
+    """Return the number of present and of absent labels in each of `bins` equal parts of [0, 1], without unknown ones.
 
     Arguments: `probabilities` and `targets` of one shape; soft targets are present from .5 on. A value on an inner
     edge, rounded as probabilities are, belongs to the upper part.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> eta, targets = np.array([[0.1], [0.9], [0.8]]), np.array([[0], [1], [-1]])
+        >>> present, absent = sy.report.score_counts(eta, targets, bins=2)
+        >>> present.tolist(), absent.tolist()
+        ([0, 1], [1, 0])
     """
     edges = (np.arange(bins + 1) / bins).astype(probabilities.dtype)
     masks = (targets >= 0.5, (targets < 0.5) & (targets != UNKNOWN))
@@ -74,29 +107,36 @@ def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[
 
 
 def score_histogram(present: Array, absent: Array, title: str) -> Figure:
-    """Draw the shares of present and of absent cells in equal parts of [0, 1], each adding up to 1, on a log scale."""
+    """Draw how the probabilities of present and of absent labels are distributed over [0, 1], on a log scale.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> sy.report.score_histogram(np.array([1, 9]), np.array([9, 1]), "all").axes[0].get_yscale()
+        'log'
+    """
     with drawing(PANEL, 2.9) as (figure, axes):
         edges = np.linspace(0, 1, len(present) + 1)
         lowest = 1.0
-        for counts, colour, name in ((absent, ACCENT, "absent"), (present, OTHER, "present")):
+        for counts, colour, line, name in ((absent, SOFT, LINES[1], "absent"), (present, SERIES[2], "-", "present")):
             total = int(counts.sum())
             if total:
                 shares = counts / total
                 lowest = min(lowest, float(shares[shares > 0].min()))
-                label = f"{name}: {plural(total, 'cell')}"
+                label = f"{name}: {total:,}"
                 axes.stairs(shares, edges, color=colour, fill=True, alpha=0.22, lw=0)
-                axes.stairs(shares, edges, color=colour, lw=1.5, label=label)
-        log_scale(axes)
+                axes.stairs(shares, edges, color=colour, lw=1.5, ls=line, label=label)
+        log_scale(axes, lambda share, _: f"{100 * share:g}")
         axes.set_ylim(lowest / 2, 1.3)
         axes.set_xlim(0, 1)
         axes.set_xlabel("probability")
-        axes.set_ylabel("share of the cells")
+        axes.set_ylabel("share of these labels, %")
         key(figure, axes, columns=2, title=title)
     return figure
 
 
 def _thousands(value: float) -> str:
-    """1, 10, 100, 1k, 10k, 1M: ticks of a log scale in few letters."""
+    """Return a tick of a log scale in few letters: 1, 10, 100, 1k, 10k, 1M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{letter}"

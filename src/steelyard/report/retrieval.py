@@ -1,4 +1,4 @@
-"""How well runs are searched with, by the number of terms of a query: several side by side, a table and a plot."""
+"""The mAP of searching with several runs, by the number of terms in a query: a table and a plot."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from steelyard.metrics.measures import number
 from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
 from steelyard.report.canvas import PANEL, drawing, key, look, short
 from steelyard.report.evaluated import Evaluated
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.headline import plural
-from steelyard.report.page import plot, write_page
-from steelyard.report.scores import percent, right_aligned
+from steelyard.report.page import plot, share, write_page
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain
 
 if TYPE_CHECKING:
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
-    """How well one run is searched with."""
+class RunRetrieval:
+    """Search scores of one run."""
 
     name: str
-    found: RetrievalMap
-    """By its η."""
+    by_eta: RetrievalMap
+    """Scores of searching by its η."""
     by_sigmoid: RetrievalMap | None
-    """By σ(z); None where that is η, or there are no logits."""
+    """Scores of searching by σ(z); None where that is η, or there are no logits."""
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Several runs searched with the same queries, over the same items."""
+    """Search scores of several runs for the same queries over the same items."""
 
-    runs: tuple[Searched, ...]
+    runs: tuple[RunRetrieval, ...]
     n_items: int
     n_labels: int
     confidence: float
@@ -53,7 +54,7 @@ class Study:
             "runs": [
                 {
                     "name": run.name,
-                    **_plain(run.found),
+                    **_plain(run.by_eta),
                     "by_sigmoid": None if run.by_sigmoid is None else _plain(run.by_sigmoid),
                 }
                 for run in self.runs
@@ -70,7 +71,7 @@ def study(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Study:
-    """Return the mAP of searching with each run, by the number of terms, over the same items and queries.
+    """Return the mAP of searching with each run, by the number of terms in a query.
 
     Args:
         runs: by their names, with probabilities of the same items; labels are matched by name, and must be the same.
@@ -86,38 +87,38 @@ def study(
             raise ValueError(
                 f"{name} and {first_name} do not both have the label {min(different)!r}: compare runs that do"
             )
-        at = [list(run.names).index(label) for label in first.names]
-        targets = run.targets[:, at]
+        columns = [list(run.names).index(label) for label in first.names]
+        targets = run.targets[:, columns]
         if not np.array_equal(targets, first.targets):
             raise ValueError(
-                f"{name} was judged on other items than {first_name} ({len(targets):,} and {len(first.targets):,}): "
+                f"{name} was measured on other items than {first_name} ({len(targets):,} and {len(first.targets):,}): "
                 "give items for all of them with --data"
             )
-        how = (max_terms, exact_up_to, samples, confidence, seed, progress)
+        arguments = (max_terms, exact_up_to, samples, confidence, seed, progress)
         raw = run.sigmoid()
-        by_sigmoid = None if raw is None else retrieval_map(raw[:, at], targets, *how)
-        searched.append(Searched(name, retrieval_map(run.scores[:, at], targets, *how), by_sigmoid))
+        by_sigmoid = None if raw is None else retrieval_map(raw[:, columns], targets, *arguments)
+        searched.append(RunRetrieval(name, retrieval_map(run.scores[:, columns], targets, *arguments), by_sigmoid))
     return Study(tuple(searched), first.n_items, len(first.names), confidence)
 
 
-def show(found: Study, console: Console) -> None:
-    """Print a row a run: mAP over all queries and by their number of terms, in per cent."""
-    header, rows = _table(found)
+def show(study: Study, console: Console) -> None:
+    """Print one row per run: mAP over all queries and by their number of terms, in per cent."""
+    header, rows = _table(study)
     table = right_aligned(*header)
     for name, *values in rows:
         table.add_row(Text(plain(name)), *map(percent, values))
-    console.print(Text(f"Searching {found.n_items:,} items by queries over {found.n_labels:,} labels: mAP, %", "bold"))
+    console.print(Text(f"Searching {study.n_items:,} items by queries over {study.n_labels:,} labels: mAP, %", "bold"))
     console.print(table)
-    console.print(Text(_note(found)))
+    console.print(Text(_note(study)))
 
 
-def write_study(found: Study, path: str | Path, title: str = "Searching by several labels") -> None:
+def write_study(study: Study, path: str | Path, title: str = "Searching by several labels") -> None:
     """Write the table and the plot as one HTML page, whole or not at all."""
-    header, rows = _table(found)
-    solid = {run.name: _curve(run.found) for run in found.runs}
-    dashed = {run.name: _curve(run.by_sigmoid) for run in found.runs if run.by_sigmoid is not None}
+    header, rows = _table(study)
+    solid = {run.name: _curve(run.by_eta) for run in study.runs}
+    dashed = {run.name: _curve(run.by_sigmoid) for run in study.runs if run.by_sigmoid is not None}
     caption = "mAP over queries by their number of terms" + (", dashed by σ(z) instead of η." if dashed else ".")
-    caption += f" Below: what each is above {found.runs[0].name}." if len(found.runs) > 1 else ""
+    caption += f" Below: what each is above {study.runs[0].name}." if len(study.runs) > 1 else ""
     best: set[tuple[int, int]] = set()
     for j in range(1, len(header) if len(rows) > 1 else 1):
         values = [-1.0 if row[j] is None else row[j] for row in rows]
@@ -127,64 +128,64 @@ def write_study(found: Study, path: str | Path, title: str = "Searching by sever
         "retrieval.html",
         title,
         header=header,
-        rows=[[row[0], *(None if value is None else 100 * value for value in row[1:])] for row in rows],
+        rows=[[row[0], *map(share, row[1:])] for row in rows],
         best=best,
-        n_items=found.n_items,
-        n_labels=found.n_labels,
-        note=_note(found),
+        n_items=study.n_items,
+        n_labels=study.n_labels,
+        note=_note(study),
         plot=plot(retrieval_curves(solid, dashed), caption),
     )
 
 
-def _table(found: Study) -> tuple[list[str], list[list[Any]]]:
-    """Return the header, and a row a run and a row for its σ(z)."""
-    terms = list(found.runs[0].found.by_terms)
+def _table(study: Study) -> tuple[list[str], list[list[Any]]]:
+    """Return the header, and for each run a row for η and a row for σ(z)."""
+    terms = list(study.runs[0].by_eta.by_terms)
     rows = [
         [name, number(result.overall), *(number(result.by_terms[k]) for k in terms)]
-        for run in found.runs
-        for name, result in ((run.name, run.found), (f"{run.name}, by σ(z)", run.by_sigmoid))
+        for run in study.runs
+        for name, result in ((run.name, run.by_eta), (f"{run.name}, by σ(z)", run.by_sigmoid))
         if result is not None
     ]
     return ["run", "all queries", *(plural(k, "term") for k in terms)], rows
 
 
-def _note(found: Study) -> str:
-    """Return what is to be said of the numbers."""
-    first = found.runs[0].found
+def _note(study: Study) -> str:
+    """Return a sentence about the number of queries and the precision of the means."""
+    first = study.runs[0].by_eta
     if first.exact:
         return f"All {first.n_queries:,} queries that have an answer were scored."
-    half = max((high - low) / 2 for run in found.runs for low, high in run.found.interval_by_terms.values())
+    half = max((high - low) / 2 for run in study.runs for low, high in run.by_eta.interval_by_terms.values())
     return (
         f"{first.n_scored:,} of about {first.n_queries:,} queries were scored: the means are off by less than "
-        f"{100 * half:.2f} points at a confidence of {100 * found.confidence:g} %."
+        f"{100 * half:.2f} points at a confidence of {100 * study.confidence:g} %."
     )
 
 
-def _plain(found: RetrievalMap) -> dict[str, Any]:
+def _plain(result: RetrievalMap) -> dict[str, Any]:
     """Return a result as plain JSON."""
     return {
-        "mAP": number(found.overall),
-        "interval": [number(end) for end in found.interval],
+        "mAP": number(result.overall),
+        "interval": [number(end) for end in result.interval],
         "by_terms": {
             str(k): {
                 "mAP": number(value),
-                "interval": [number(end) for end in found.interval_by_terms[k]],
-                "queries": found.n_queries_by_terms[k],
+                "interval": [number(end) for end in result.interval_by_terms[k]],
+                "queries": result.n_queries_by_terms[k],
             }
-            for k, value in found.by_terms.items()
+            for k, value in result.by_terms.items()
         },
-        "queries": found.n_queries,
-        "scored": found.n_scored,
-        "exact": found.exact,
+        "queries": result.n_queries,
+        "scored": result.n_scored,
+        "exact": result.exact,
     }
 
 
-def _curve(found: RetrievalMap) -> RetrievalCurve:
-    return RetrievalCurve(found.by_terms, found.interval_by_terms)
+def _curve(result: RetrievalMap) -> RetrievalCurve:
+    return RetrievalCurve(result.by_terms, result.interval_by_terms)
 
 
 class RetrievalCurve(NamedTuple):
-    """The mAP of one run by the number of terms of a query, and where it was sampled the interval of each."""
+    """The mAP of one run by the number of terms in a query, with intervals where queries were sampled."""
 
     by_terms: Mapping[int, float]
     intervals: Mapping[int, tuple[float, float]]
@@ -193,9 +194,9 @@ class RetrievalCurve(NamedTuple):
 def retrieval_curves(
     curves: Mapping[str, RetrievalCurve], dashed: Mapping[str, RetrievalCurve] | None = None
 ) -> Figure:
-    """Draw mAP in per cent against the number of terms of a query, a line a run, with intervals where sampled.
+    """Draw mAP in per cent against the number of terms in a query, one line per run, with intervals where sampled.
 
-    Where there are several runs, a second panel has what each is above the first, for lines may hide each other.
+    With several runs, a second panel shows the difference from the first, since lines may hide each other.
 
     - `curves`: by the name of the run, in the order to draw.
     - `dashed`: others of the same runs, drawn dashed in their colours, such as by σ(z) instead of η.
@@ -224,6 +225,6 @@ def retrieval_curves(
         for panel in panels[:, 0]:
             panel.grid(True)
         panels[-1, 0].set_xticks(sorted({k for curve in curves.values() for k in curve.by_terms}))
-        panels[-1, 0].set_xlabel("terms of a query")
+        panels[-1, 0].set_xlabel("terms in a query")
         key(figure, axes, columns=2)
     return figure

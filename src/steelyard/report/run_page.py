@@ -1,4 +1,4 @@
-"""The page of a training run: its scores, plots, every label, and what repeats it."""
+"""The page of a run: scores, plots, every label, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from steelyard.metrics import CalibrationError, average_precision
-from steelyard.report.canvas import MOST_NAMES
+from steelyard.report.canvas import MOST_NAMES, OWN, SIGMOID
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import Metrics, column, get, groups_of, headline, percent, plural, scores_of
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
-from steelyard.report.page import Cell, Picture, plot, write_page
+from steelyard.report.page import Cell, Eta, Picture, plot, share, write_page
 from steelyard.report.plots import label_bars, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.race_table import outcome_sentence
@@ -38,11 +38,11 @@ def write_run_page(
 ) -> None:
     """Write the page of one run to `path`, whole or not at all.
 
-    - `title`, plain text; `config_text`, the configuration as TOML; `command`, what repeats the run.
-    - `metrics`: what `evaluate` gives, or `Evaluator.compute`; a part that is missing is left out of the page.
-    - `history`: a dict an epoch, as in `history.jsonl`.
-    - `evaluated`: the outputs that `metrics` judges; `split`, what these items are called, such as "validation".
-    - `race`: what `race.json` holds, where the run has one; `card`, the file of the model card beside the page.
+    - `title`, plain text; `config_text`, the configuration as TOML; `command`, the command that repeats the run.
+    - `metrics`: from `evaluate` or `Evaluator.compute`; a missing part is left out of the page.
+    - `history`: one dict per epoch, as in `history.jsonl`.
+    - `evaluated`: the outputs that `metrics` measure; `split`, the name of the items, such as "validation".
+    - `race`: content of `race.json`, if any; `card`, the file of the model card beside the page.
     """
     error, raw = evaluated.calibration(), evaluated.raw_calibration()
     rows = get(metrics, "per_label") or []
@@ -57,12 +57,15 @@ def write_run_page(
         notes=[f"{_sentence(note).removesuffix('.')}." for note in get(metrics, "notes") or ()],
         judged=evaluated.n_items > 0,
         numbers=list(headline(metrics, None if raw is None else float(raw.ace))) if evaluated.n_items else [],
-        baselines=[(name, _per_cent(row["map"]), row["log_loss"]) for name, row in baselines.items()],
+        baselines=[_baseline(name, row) for name, row in baselines.items()],
         outcome="" if race is None else outcome_sentence(race),
         race=[] if race is None else [_candidate(row) for row in race["candidates"]],
         trust=list(_trust(evaluated, error, raw)),
         training=list(_training(history, evaluated)) if len(history) > 1 else [],
-        groups=[(name, p.get("labels"), *scores_of(p), p.get("brier")) for name, p in groups_of(metrics).items()],
+        groups=[
+            (name, p.get("labels"), *map(share, (*scores_of(p), p.get("brier"))))
+            for name, p in groups_of(metrics).items()
+        ],
         labels=[*_scores_by_label(rows, evaluated), *_precision_recall(evaluated)] if evaluated.n_items else [],
         rows=_every_label(rows, evaluated) if rows else [],
         command=command,
@@ -71,23 +74,26 @@ def write_run_page(
     )
 
 
-def _per_cent(value: float | None) -> float | None:
-    return None if value is None else round(100 * value, 1)
+def _baseline(name: str, row: Metrics) -> tuple[Any, ...]:
+    """Return a row of the table of baselines: their scores, and by how much the run is better."""
+    ratio = get(row, "better_by", "log_loss_ratio")
+    gain = share(get(row, "better_by", "map"))
+    return name, share(row["map"]), row["log_loss"], gain, None if ratio is None else round(ratio, 2)
 
 
 def _candidate(row: Metrics) -> tuple[Cell, ...]:
     losses = row["screened_log_loss"], row["log_loss"]
-    return row["candidate"], *losses, _per_cent(row["map"]), round(row["weight"], 2) or None, row["note"] or ""
+    return row["candidate"], *losses, share(row["map"]), round(row["weight"], 2) or None, row["note"] or ""
 
 
 def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: str) -> str:
     n, labels = evaluated.n_items, plural(len(evaluated.names), "label")
     known = int(np.count_nonzero(np.asarray(evaluated.targets) >= 0))
     unknown = n * len(evaluated.names) - known
-    text = f"Judged on {plural(n, f'{split} item' if split else 'item')} with {labels}"
-    text += f": {plural(known, 'known cell')}, {unknown:,} unknown and left out." if unknown else "; all are known."
+    text = f"Measured on {plural(n, f'{split} item' if split else 'item')} with {labels}"
+    text += f": {known:,} known labels, {unknown:,} unknown and left out." if unknown else "; all are known."
     if not n:
-        text = f"Of {labels}; no item to judge by."
+        text = f"{labels}; no items to score."
     if history:
         seconds = sum(series(history, "seconds")[1])
         text += f" Trained for {plural(len(history), 'epoch')}"
@@ -96,10 +102,10 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
 
 
 def _read(metrics: Metrics) -> str:
-    """How probabilities came about, and whether by what these items taught."""
-    text = f" Probabilities by {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
+    """Return how probabilities are computed, and whether these items were used for it."""
+    text = f" Probabilities: {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
     if get(metrics, "reading", "out_of_fold"):
-        text += " Calibrator and thresholds were fitted on these items, so each is judged by ones fitted without it."
+        text += " Calibrator and thresholds were fitted on these items, so each item is scored by a fit without it."
     return text
 
 
@@ -115,29 +121,31 @@ def _duration(seconds: float) -> str:
 
 
 def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: CalibrationError | None) -> Iterator[Picture]:
-    found = {"σ(z)": raw, "probability" if raw is None else "η": error}
-    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, e in found.items() if e is not None]
+    errors = {"σ(z)": (SIGMOID, raw), "probability" if raw is None else "η": (OWN, error)}
+    drawn = [(name, place, e) for name, (place, e) in errors.items() if e is not None]
+    readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, _, e in drawn]
     if not readings:
         return
     if error is None:
-        beside = "This run has no probabilities: σ(z) is not one, however near the line it may come. "
+        beside = "This run has no probabilities: σ(z) is not one, however close to the line. "
     else:
-        beside = "" if raw is None else "σ(z) is what the net gives, η what this run reports. "
+        beside = "" if raw is None else "σ(z) is the sigmoid of the network's output, η the run's probability. "
     yield plot(
-        reliability_diagram(readings),
-        "Of the cells (an item and a label) that got about this probability, the share in which the label is present; "
-        f"on the dashed line a probability says the truth. {beside}Bars: 95 % intervals, as if cells were "
-        "independent. Below: cells in each bin, on a log scale.",
+        reliability_diagram(readings, looks=[place for _, place, _ in drawn]),
+        "Of all labels predicted with about this probability, the share that is present; on the dashed line the two "
+        f"are equal. {beside}Bars: 95 % intervals, as if labels were independent. Below: the number of labels in each "
+        "bin, on a log scale.",
     )
     if evaluated.probabilities is None:
         return
-    said = (
-        "Where the probabilities of present and of absent cells lie, on a log scale; the less they overlap, the better."
+    caption = (
+        "How the probabilities of present and of absent labels are distributed, on a log scale; the less they overlap, "
+        "the better."
     )
     for name, members in evaluated.ends().items():
         present, absent = score_counts(evaluated.probabilities[:, members], evaluated.targets[:, members])
-        yield plot(score_histogram(present, absent, name), said)
-        said = "The same for other labels."
+        yield plot(score_histogram(present, absent, name), caption)
+        caption = "The same for other labels."
 
 
 def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Iterator[Picture]:
@@ -146,14 +154,15 @@ def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Ite
     if len(parts) > 1:
         losses |= {f"of it, {name.replace('_', ' ')}": series(history, "parts", name) for name in parts}
     if curves := drawable(losses):
-        yield plot(history_curves(curves, "loss"), "What training minimises, the mean over each epoch.")
+        yield plot(history_curves(curves, "loss"), "Training loss, the mean over each epoch.")
     keys = dict.fromkeys(key for line in history for key in get(line, "validation") or {})
     scores = {_NAMES.get(key, key): series(history, "validation", key) for key in keys if key not in _FALLING}
     if curves := drawable(scores):
-        yield plot(history_curves(curves, "score", "highest"), "Scores on validation items; the best is circled.")
+        drawn = history_curves(curves, "score, %", "highest", shares=True)
+        yield plot(drawn, "Scores on validation items after each epoch; the best is circled.")
     for key, name in _FALLING.items():
         if curves := drawable({name: series(history, "validation", key)}):
-            drawn = history_curves(curves, name, "lowest")
+            drawn = history_curves(curves, name if key == "loss" else f"{name}, %", "lowest", shares=key != "loss")
             yield plot(drawn, f"{_sentence(name)} on validation items; the best is circled.")
     if curves := drawable({"learning rate": series(history, "lr")}):
         yield plot(history_curves(curves, "learning rate", linear=True), "The learning rate of each epoch.")
@@ -164,8 +173,8 @@ def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Ite
         drawn = ratio_curves(epochs, shown, evaluated.names, evaluated.counts, evaluated.head, evaluated.tail)
         yield plot(
             drawn,
-            "The ratio of positives to negatives that partial label masking trains each label with; it falls for "
-            "labels that are found too readily and rises for those that are missed.",
+            "The ratio of positives to negatives with which partial label masking trains each label; it falls for "
+            "labels that are predicted too often and rises for those that are missed.",
         )
 
 
@@ -181,21 +190,21 @@ def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[
         yield plot(
             drawn,
             "F1, precision and recall of each label at its threshold, the most frequent in training at the top; "
-            "beside its name the positives it was trained with.",
+            "in brackets its positives in training.",
         )
         return
     for name in _SCORES:
         written = _NAMES.get(name, name)
-        drawn = label_trend(evaluated.counts, np.where(judged, values[name], np.nan), written, *bounds)
+        drawn = label_trend(evaluated.counts, np.where(judged, values[name], np.nan), f"{written}, %", *bounds)
         yield plot(drawn, f"{_sentence(written)} of each label that has a positive here, by how frequent it was.")
 
 
 def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
-    """Draw, for each group, the labels of the highest, the middle and the lowest average precision."""
+    """Draw, for each group, the labels with the highest, the median and the lowest average precision."""
     scores = evaluated.scores
     ap = average_precision(scores, evaluated.targets)
-    said = "Precision against recall of the labels that are ranked best, middling and worst"
-    said += "." if evaluated.thresholds is None else "; the large mark is where the label's threshold stands."
+    caption = "Precision against recall of the labels with the highest, median and lowest average precision"
+    caption += "." if evaluated.thresholds is None else "; the large mark is at the label's threshold."
     for group, members in evaluated.groups().items():
         ranked = sorted((int(c) for c in members if np.isfinite(ap[c])), key=lambda c: -ap[c])
         chosen = [ranked[i] for i in dict.fromkeys((0, len(ranked) // 2, len(ranked) - 1))] if ranked else []
@@ -206,21 +215,22 @@ def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
                 )
                 for c in chosen
             ]
-            yield plot(precision_recall_plot(curves, f"{group} labels"), said)
-            said = "The same for other labels."
+            yield plot(precision_recall_plot(curves, f"{group} labels"), caption)
+            caption = "The same for other labels."
 
 
 def _every_label(rows: Sequence[Metrics], evaluated: Evaluated) -> list[tuple[Cell, ...]]:
     order = np.argsort(-np.asarray(evaluated.counts), kind="stable")
     group_of = {int(c): group for group, members in evaluated.groups().items() for c in members}
-    keys = ("positives", "known", "average_precision", *_SCORES, "ace", "brier")
+    keys = ("average_precision", *_SCORES, "ace", "brier")
     return [
         (
             evaluated.names[c],
             group_of[c],
             int(evaluated.counts[c]),
-            *(rows[c].get(key) for key in keys),
-            evaluated.threshold(c),
+            *(rows[c].get(key) for key in ("positives", "known")),
+            *(share(rows[c].get(key)) for key in keys),
+            None if (threshold := evaluated.threshold(c)) is None else Eta(threshold),
         )
         for c in order.tolist()
     ]

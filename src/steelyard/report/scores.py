@@ -1,20 +1,23 @@
-"""Metrics in a terminal: a table by group of labels, and the facts worth a line."""
+"""Metrics in a terminal: a table by group of labels, and the main facts in lines."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from steelyard.report.headline import Metrics, get, groups_of, scores_of
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.terminal import plain
 
 
 def show(metrics: Metrics, console: Console, title: str = "") -> None:
-    """Print what `evaluate` gives: a row for all labels and one for each group, then lines, then what to beware of.
+    """Print the metrics of `evaluate`: a row for all labels and one for each group, then lines, then warnings.
 
-    Decisions are averaged over labels (macro); ACE, and what probabilities that are right would show of it, are of the
-    cells of all the row's labels pooled. All in per cent.
+    Decisions are averaged over labels (macro). ACE, and the ACE that perfect probabilities would have by chance, pool
+    the labels of the row. All in per cent.
     """
     if title:
         console.print(Text(plain(title), "bold"))
@@ -31,7 +34,7 @@ def show(metrics: Metrics, console: Console, title: str = "") -> None:
 
 
 def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
-    """Return a table without lines, all columns but the first at the right; `widest` cuts the first and wraps none."""
+    """Return a table without lines, columns after the first right-aligned; `widest` cuts the first, and none wraps."""
     table = Table(box=None, pad_edge=False)
     table.add_column(first, max_width=widest, no_wrap=widest is not None)
     for name in others:
@@ -40,7 +43,7 @@ def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
 
 
 def summary_lines(metrics: Metrics) -> list[str]:
-    """Return the facts of a report that a table by group does not hold, a line each."""
+    """Return the facts that the table by group does not show, one line each."""
     unknown = f", {metrics['unknown']:,} cells unknown and left out" if metrics["unknown"] else ""
     lines = [
         f"{metrics['items']:,} items, {metrics['positives']:,} positives of {metrics['known']:,} known cells{unknown}"
@@ -83,14 +86,15 @@ def summary_lines(metrics: Metrics) -> list[str]:
 
 
 def baseline_lines(metrics: Metrics) -> list[str]:
-    """Return one line per baseline: by how much the run is better on the same items."""
+    """Return one line per baseline: how the run compares on the same items."""
     rows = metrics.get("baselines") or {}
     lines = []
     for name, row in rows.items():
         ours = rows["this run"]
         if row is ours or None in (*row.values(), *ours.values()):
             continue
-        gain, ratio = 100 * (ours["map"] - row["map"]), ours["log_loss"] / row["log_loss"] if row["log_loss"] else 1.0
+        by = better_by(ours, row)
+        gain, ratio = 100 * (by["map"] or 0.0), 1.0 if by["log_loss_ratio"] is None else by["log_loss_ratio"]
         worse = (gain < -0.05) + (ratio > 1.005)
         better = (gain > 0.05) + (ratio < 0.995)
         verdict = "better than" if better > worse else "worse than" if worse > better else "on a par with"
@@ -101,6 +105,15 @@ def baseline_lines(metrics: Metrics) -> list[str]:
     return lines
 
 
+def better_by(ours: Mapping[str, float | None], row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the mAP of a run less that of a baseline, and its log-loss over the baseline's; None where undefined."""
+    a, b, mine, other = ours["map"], row["map"], ours["log_loss"], row["log_loss"]
+    return {
+        "map": None if a is None or b is None else a - b,
+        "log_loss_ratio": mine / other if mine is not None and other else None,
+    }
+
+
 _GOALS = {"half": "½", "f1": "best F1", "precision": "a precision", "recall": "a recall", "cost": "least cost"}
 
 
@@ -108,11 +121,6 @@ def _prior(report: Metrics) -> str:
     if report["source"] != "estimate":
         return plain(report["source"])
     return f"these {report['items']:,} items, estimated without their labels"
-
-
-def percent(value: float | None) -> str:
-    """Return a share in per cent with one decimal, – where it is not defined."""
-    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _number(value: float | None) -> str:

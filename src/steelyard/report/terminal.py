@@ -1,4 +1,4 @@
-"""The facts about a data set in a terminal, from 80 columns on."""
+"""Print the facts about a data set in a terminal of 80 columns or more."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from steelyard._console import plain as plain
 from steelyard.config.advice import RECIPES
 from steelyard.config.inspection import Inspection
 from steelyard.labels import Labels
-from steelyard.report.headline import plural
+from steelyard.report.headline import percent, plural
 
 _BAR = 22
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
-    """Print a line as it is: paths and commands in it are to be copied."""
+    """Print a line without wrapping or markup, so that paths and commands in it can be copied."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def show(found: Inspection, console: Console) -> None:
+def show(inspection: Inspection, console: Console) -> None:
     """Print the facts, the labels that stand out, and the advice."""
     print_ = console.print
-    print_(Text(plain(found.note)), style="dim")
-    for sentence in found.warnings:
+    print_(Text(plain(inspection.note)), style="dim")
+    for sentence in inspection.warnings:
         print_(Text(f"Beware: {plain(sentence)}.", "yellow"))
-    print_(_fact_table(found))
+    print_(_fact_table(inspection))
     print_(Text("\nPositives per item (unknown labels not counted)", "bold"))
-    print_(_per_item(found))
+    print_(_per_item(inspection))
     print_(Text("\nLabels by frequency", "bold"))
-    print_(_frequencies(found))
-    if found.pairs.together:
+    print_(_frequencies(inspection))
+    if inspection.pairs.together:
         print_(Text("\nLabels that come together", "bold"))
-        print_(_together(found))
+        print_(_together(inspection))
     print_()
-    _print_advice(found, console)
+    _print_advice(inspection, console)
 
 
-def facts(found: Inspection) -> list[tuple[str, str, bool]]:
-    """Return the facts as (name, text, whether it deserves a look)."""
-    labels = found.labels
-    soft = f" ({found.n_soft:,} of the known are soft)" if found.n_soft else ""
+def facts(inspection: Inspection) -> list[tuple[str, str, bool]]:
+    """Return the facts as (name, text, whether it is highlighted)."""
+    labels = inspection.labels
+    soft = f" ({inspection.n_soft:,} of the known are soft)" if inspection.n_soft else ""
     cells = (
-        f"{labels.n_items * labels.n_labels:,} = {found.n_positive:,} positive + {found.n_negative:,} negative + "
-        f"{found.n_unknown:,} unknown ({percent(labels.unknown_rate)}){soft}"
+        f"{labels.n_items * labels.n_labels:,} = {inspection.n_positive:,} positive + "
+        f"{inspection.n_negative:,} negative + {inspection.n_unknown:,} unknown ({percent(labels.unknown_rate)}){soft}"
     )
     rows = [
         ("items", f"{labels.n_items:,}", False),
@@ -60,22 +60,22 @@ def facts(found: Inspection) -> list[tuple[str, str, bool]]:
         ("cells", cells, False),
         ("imbalance ρ", _imbalance(labels), False),
         ("groups", _groups(labels), False),
-        ("never positive", *_named(labels, found.never_positive, "though known")),
-        ("never known", *_named(labels, found.never_known, "unknown for every item")),
-        ("always positive", *_named(labels, found.always_positive, "wherever known")),
-        ("no positive", *_items(found.n_without_positive, labels, "without a known positive")),
-        ("no known label", *_items(found.n_without_known, labels, "all of whose labels are unknown")),
-        ("duplicates", *_duplicates(found)),
-        ("identical labels", *_twins(found)),
+        ("never positive", *_named(labels, inspection.never_positive, "though known")),
+        ("never known", *_named(labels, inspection.never_known, "unknown for every item")),
+        ("always positive", *_named(labels, inspection.always_positive, "wherever known")),
+        ("no positive", *_items(inspection.n_without_positive, labels, "without a known positive")),
+        ("no known label", *_items(inspection.n_without_known, labels, "all of whose labels are unknown")),
+        ("duplicates", *_duplicates(inspection)),
+        ("identical labels", *_twins(inspection)),
     ]
     return [row for row in rows if row[0] != "never known" or row[2]]
 
 
-def _fact_table(found: Inspection) -> Table:
+def _fact_table(inspection: Inspection) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text, odd in facts(found):
+    for name, text, odd in facts(inspection):
         table.add_row(name, Text(text, "yellow" if odd else ""))
     return table
 
@@ -94,21 +94,21 @@ def _groups(labels: Labels) -> str:
     return f"{head:,} head (≥ 100 positives), {medium:,} medium (20–99), {tail:,} tail (< 20)"
 
 
-def _named(labels: Labels, which: NDArray[np.int64], what: str) -> tuple[str, bool]:
+def _named(labels: Labels, which: NDArray[np.int64], remark: str) -> tuple[str, bool]:
     if not len(which):
         return "none", False
     shown = ", ".join(plain(labels.names[c]) for c in which[:5]) + (", …" if len(which) > 5 else "")
-    return f"{plural(len(which), 'label')} {what}: {shown}", True
+    return f"{plural(len(which), 'label')} {remark}: {shown}", True
 
 
-def _items(n: int, labels: Labels, what: str) -> tuple[str, bool]:
+def _items(n: int, labels: Labels, remark: str) -> tuple[str, bool]:
     if not n:
         return "none", False
-    return f"{plural(n, 'item')} ({percent(n / labels.n_items)}) {what}", True
+    return f"{plural(n, 'item')} ({percent(n / labels.n_items)}) {remark}", True
 
 
-def _duplicates(found: Inspection) -> tuple[str, bool]:
-    twice = found.duplicates
+def _duplicates(inspection: Inspection) -> tuple[str, bool]:
+    twice = inspection.duplicates
     if twice is None:
         return "not looked for: items have no inputs", False
     lost = f"; {len(twice.unreadable):,} files cannot be read" if twice.unreadable else ""
@@ -121,9 +121,11 @@ def _duplicates(found: Inspection) -> tuple[str, bool]:
     ), True
 
 
-def _twins(found: Inspection) -> tuple[str, bool]:
-    twins = found.pairs.twins
-    among = f" among the {len(found.pairs.order):,} most frequent" * (len(found.pairs.order) < found.labels.n_labels)
+def _twins(inspection: Inspection) -> tuple[str, bool]:
+    twins = inspection.pairs.twins
+    among = f" among the {len(inspection.pairs.order):,} most frequent" * (
+        len(inspection.pairs.order) < inspection.labels.n_labels
+    )
     if not twins:
         return f"none, nor nearly{among}", False
     exact = sum(pair.identical for pair in twins)
@@ -137,23 +139,23 @@ def _twins(found: Inspection) -> tuple[str, bool]:
     )
 
 
-def _per_item(found: Inspection) -> Table:
+def _per_item(inspection: Inspection) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="cyan", min_width=6)
     table.add_column(justify="right")
     table.add_column()
-    counts = found.positives_per_item
+    counts = inspection.positives_per_item
     edges = _edges(len(counts))
     sums = [int(counts[a:b].sum()) for a, b in pairwise(edges)]
     for (a, b), n in zip(pairwise(edges), sums, strict=True):
         table.add_row(str(a) if b == a + 1 else f"{a}–{b - 1}", f"{n:,}", bar(n / max(1, *sums)))
-    mean = found.n_positive / max(1, found.labels.n_items)
-    table.add_row("", "", Text(f"mean {mean:.3g}, median {found.quantile(0.5)}, most {len(counts) - 1}", "dim"))
+    mean = inspection.n_positive / max(1, inspection.labels.n_items)
+    table.add_row("", "", Text(f"mean {mean:.3g}, median {inspection.quantile(0.5)}, most {len(counts) - 1}", "dim"))
     return table
 
 
 def _edges(n: int) -> list[int]:
-    """0, 1, 2, … while there are few numbers, else ranges that double."""
+    """Return the edges 0, 1, 2, … for few numbers, else of ranges that double."""
     if n <= 9:
         return list(range(n + 1))
     edges = [0, 1, 2]
@@ -162,8 +164,8 @@ def _edges(n: int) -> list[int]:
     return [*edges[:-1], n]
 
 
-def _frequencies(found: Inspection, n_ends: int = 6) -> Table:
-    labels = found.labels
+def _frequencies(inspection: Inspection, n_ends: int = 6) -> Table:
+    labels = inspection.labels
     order = np.argsort(-labels.counts, kind="stable")
     table = _named_table(24, ["label"], ["positives", "of known", "unknown"])
     table.add_column("")
@@ -182,9 +184,9 @@ def _frequencies(found: Inspection, n_ends: int = 6) -> Table:
     return table
 
 
-def _together(found: Inspection, most: int = 6) -> Table:
+def _together(inspection: Inspection, most: int = 6) -> Table:
     table = _named_table(20, ["a", "b"], ["items with both", "p(a|b)", "p(b|a)", "lift"])
-    for pair in found.pairs.together[:most]:
+    for pair in inspection.pairs.together[:most]:
         given = percent(pair.first_given_second), percent(pair.second_given_first)
         names = Text(plain(pair.first)), Text(plain(pair.second))
         table.add_row(*names, f"{pair.both:,}", *given, f"{pair.lift:.3g}")
@@ -200,8 +202,8 @@ def _named_table(width: int, names: Sequence[str], numbers: Sequence[str]) -> Ta
     return table
 
 
-def _print_advice(found: Inspection, console: Console) -> None:
-    advice = found.advice
+def _print_advice(inspection: Inspection, console: Console) -> None:
+    advice = inspection.advice
     if advice.recipe is None:
         console.print(Text(f"No recipe: {advice.why}.", "bold yellow"))
         return
@@ -214,16 +216,6 @@ def _print_advice(found: Inspection, console: Console) -> None:
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
     train = f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)"
     console.print(Text(train, "dim"))
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent, with enough digits to tell it from 0 and 100; – where it is not defined."""
-    if not np.isfinite(share):
-        return "–"
-    if share < 0.1:
-        return f"{100 * share:.3g} %"
-    places = max(1, int(np.ceil(np.round(-np.log10(100 * (1 - share)), 6)))) if share < 1 else 0
-    return f"{100 * share:.{places}f} %"
 
 
 def bar(share: float, width: int = _BAR) -> str:

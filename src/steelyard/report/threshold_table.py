@@ -1,4 +1,4 @@
-"""The decisions that thresholds lead to, label by label: for metrics.json and for the terminal."""
+"""Decisions at the thresholds, label by label, for metrics.json and the terminal."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
+from steelyard.report.headline import per_cent as percent
+from steelyard.report.headline import probability
 from steelyard.report.reliability import wilson
-from steelyard.report.scores import percent, right_aligned
+from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain, say
 
 Decisions: TypeAlias = dict[str, Any]
 
 MOST_ROWS = 20
-"""Labels that are shown in a terminal at most."""
+"""Most labels that are printed."""
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
 def threshold_rows(
     reading: ProbabilityModel, names: Sequence[str], probabilities: Tensor, targets: Tensor
 ) -> Decisions:
-    """Return what decisions η ≥ threshold come to on some items, as plain JSON: the goal, and one entry per label.
+    """Return the scores of decisions η ≥ threshold on some items, as plain JSON: the goal, and one entry per label.
 
-    Of each label: `threshold`, null where it is `never` decided present; `precision` of the decided items whose label
-    is known, with Wilson's 95 % interval; `recall`; `decided`, how many of all items, and their `share`; `frequency`
-    among known items; `positives` in training; and `reached`, whether precision or recall is what was asked for, null
-    where nothing was, or nothing is known. `never` names the labels that are never decided.
+    An entry has `threshold`, null where the label is `never` decided present; `precision` of the decided items whose
+    label is known, with Wilson's 95 % interval; `recall`; `decided`, the number of decided items, and their `share`;
+    `frequency` among known items; `positives` in training; and `reached`, whether the target precision or recall is
+    reached, null where there is no target or nothing is known. The list `never` names the labels never decided.
 
     Args:
-        reading: with the thresholds.
+        reading: the probability model with the thresholds.
         names: of the labels, (L,).
         probabilities: η (N, L) by calibrators that do not know the items (`ProbabilityModel.out_of_fold`).
         targets: (N, L).
@@ -51,7 +53,7 @@ def threshold_rows(
     )
     precision, recall, frequency = (_over(*pair) for pair in ((hits, judged), (hits, positives), (positives, n_known)))
     low, high = wilson(np.nan_to_num(precision), np.maximum(judged, 1))
-    asked = {"precision": precision, "recall": recall}.get(reading.aim.goal)
+    targeted = {"precision": precision, "recall": recall}.get(reading.aim.goal)
     limits = reading.thresholds
     labels = [
         {
@@ -65,7 +67,7 @@ def threshold_rows(
             "share": number(n_decided[c] / len(targets)) if len(targets) else None,
             "frequency": number(frequency[c]),
             "positives": int(reading.counts[c]),
-            "reached": None if asked is None or np.isnan(asked[c]) else bool(asked[c] >= reading.aim.target),
+            "reached": None if targeted is None or np.isnan(targeted[c]) else bool(targeted[c] >= reading.aim.target),
         }
         for c, name in enumerate(names)
     ]
@@ -81,9 +83,9 @@ def threshold_rows(
 
 
 def heading(aim: Aim, chosen: bool) -> str:
-    """Return what thresholds are for, with the target, in words."""
+    """Return the goal of thresholds, with the target, in words."""
     if aim.promise is not None and chosen:
-        return f"Thresholds that promise a {aim.goal} of at least {percent(aim.target)} %"
+        return f"Thresholds that guarantee a {aim.goal} of at least {percent(aim.target)} %"
     if aim.needs_items and not chosen:
         return "Thresholds: ½ for every label, since no items were held out to choose them on"
     if aim.goal == "cost":
@@ -98,25 +100,25 @@ def heading(aim: Aim, chosen: bool) -> str:
 
 
 def promise_rows(report: GuaranteeReport, names: Sequence[str]) -> dict[str, Any]:
-    """Return which labels have a promise, as plain JSON: its sentence, and one entry per label."""
+    """Return which labels have a guarantee, as plain JSON: its sentence, and one entry per label."""
     promise = report.promise
     promised, counted = (np.asarray(x) for x in (report.promised, report.counted))
     labels = [
         {"label": name, "promised": bool(promised[c]), "items": int(counted[c]), "why": report.why[c]}
         for c, name in enumerate(names)
     ]
-    asked = {name: getattr(promise, name) for name in ("guarantee", "goal", "level", "confidence", "joint")}
+    terms = {name: getattr(promise, name) for name in ("guarantee", "goal", "level", "confidence", "joint")}
     if promise.guarantee == "expected":
-        del asked["confidence"], asked["joint"]
-    return {**asked, "sentence": promise.sentence, "labels": labels}
+        del terms["confidence"], terms["joint"]
+    return {**terms, "sentence": promise.sentence, "labels": labels}
 
 
 def show_promise(rows: Mapping[str, Any], console: Console) -> None:
-    """Print what is promised, what it rests on, and the labels that have no promise."""
+    """Print the guarantee, the items it rests on, and the labels without one."""
     say(console, f"\n{rows['sentence']}")
     without = [row for row in rows["labels"] if not row["promised"]]
     for row in without[:MOST_ROWS]:
-        say(console, f"No promise possible for {plain(row['label'])}: {row['why']}.", "yellow")
+        say(console, f"No guarantee possible for {plain(row['label'])}: {row['why']}.", "yellow")
     if len(without) > MOST_ROWS:
         say(console, f"and for {len(without) - MOST_ROWS:,} more labels, see metrics.json", "yellow")
     if without:
@@ -124,14 +126,14 @@ def show_promise(rows: Mapping[str, Any], console: Console) -> None:
 
 
 def show_thresholds(metrics: Mapping[str, Any], console: Console) -> None:
-    """Print the table of the items that thresholds were chosen on, else of the first part of `metrics.json`."""
+    """Print the table for the items that thresholds were chosen on, else for the first part of `metrics.json`."""
     part = metrics.get("validation") or next(iter(metrics.values()), None)
     if part is not None and part.get("thresholds") is not None:
         show_table(part["thresholds"], console)
 
 
 def show_table(decisions: Decisions, console: Console) -> None:
-    """Print the labels, those rarest in training first, at most 20, and the labels that are never decided."""
+    """Print at most 20 labels, rarest in training first, and the labels that are never decided."""
     rows = sorted(decisions["labels"], key=lambda row: row["positives"])
     table = right_aligned("label", *_COLUMNS, widest=40)
     for row in rows[:MOST_ROWS]:
@@ -156,14 +158,6 @@ def show_table(decisions: Decisions, console: Console) -> None:
         why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
         names = plain(some_labels(never))
         say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
-
-
-def probability(value: float) -> str:
-    """Return a probability as .xxx; one that is not 0 does not read as 0."""
-    if 0 < value < 0.0005:
-        return "<.001"
-    text = f"{value:.3f}"
-    return text.removeprefix("0") if value < 1 else text
 
 
 def _remark(row: Mapping[str, Any], goal: str) -> str:

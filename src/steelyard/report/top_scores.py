@@ -1,4 +1,4 @@
-"""Measures of runs of many labels on the terminal: first labels, and calibration by frequency band."""
+"""Scores of runs with very many labels, in a terminal: likeliest labels, and calibration by frequency band."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from steelyard.report.headline import per_cent as percent
 from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain
 
@@ -21,11 +22,11 @@ def show_top(metrics: Mapping[str, Any], console: Console, title: str = "") -> N
     ks = list(top["precision"])
     table = right_aligned("", *(f"k = {k}" for k in ks))
     for name, shown in _NAMES.items():
-        table.add_row(shown, *(f"{100 * top[name][k]:.2f}" for k in ks))
+        table.add_row(shown, *(percent(top[name][k]) for k in ks))
     console.print(table)
     bands = right_aligned("training positives", "labels", "ACE", "mean η", "frequency")
     for band in metrics["bands"]:
         low, high = band["positives"]
         values = (band["ace"], band["mean_probability"], band["frequency"])
-        bands.add_row(f"{low:,} to {high:,}", f"{band['labels']:,}", *(f"{100 * x:.3g}" for x in values))
+        bands.add_row(f"{low:,} to {high:,}", f"{band['labels']:,}", *map(percent, values))
     console.print(bands)

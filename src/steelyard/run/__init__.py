@@ -1,4 +1,4 @@
-"""The whole job: what is in the data, which recipe it calls for, and the run from data to probabilities."""
+"""Whole jobs: inspect data, choose a recipe, train, calibrate, evaluate, predict and search."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ __all__ = ["RECIPES", "RULES", "Advice", "Evidence", "Inspection", "advise", "in
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for: `steelyard search` needs none of them, nor torch."""
+    """Import a name when it is first used: `steelyard search` needs none of them, nor torch."""
     if name in __all__:
         home = "inspection" if name in ("Inspection", "inspect") else "advice"
         return getattr(import_module(f"steelyard.config.{home}"), name)

@@ -1,4 +1,4 @@
-"""Training in Python: `fit` takes data, `Run` gives probabilities."""
+"""Training in Python: `fit` trains on data, `Run` gives probabilities."""
 
 from __future__ import annotations
 
@@ -46,11 +46,27 @@ Data: TypeAlias = "str | os.PathLike[str] | Labelled | tuple[Any, Any]"
 
 
 class Run:
-    """A trained model: from inputs to probabilities and decisions, and what was measured.
+    """A trained run: it gives logits, probabilities and decisions for inputs, and holds its metrics.
 
-    trained: the model and how its logits are read.
-    metrics: by the items they were measured on, "validation" and "test".
-    history: a dict an epoch.
+    Make one with `steelyard.fit` or `Run.load`.
+
+    Args:
+        trained: the model and how its logits become probabilities.
+        metrics: scores, by the items they were measured on: "validation", "test".
+        history: one dict per epoch.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> x = np.random.default_rng(0).normal(size=(80, 3))
+        >>> y = (x[:, :2] > 0).astype(int)
+        >>> run = sy.fit((x, y), "bce", validation=0.25, verbose=False)
+        >>> run.names
+        ('0', '1')
+        >>> run.probability(x).shape
+        (80, 2)
+        >>> run.metrics["validation"]["items"]
+        20
     """
 
     def __init__(self, trained: Trained, metrics: dict[str, Any], history: list[dict[str, Any]]) -> None:
@@ -58,56 +74,130 @@ class Run:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: nn.Module | None = None) -> Run:
-        """Return the finished run in `folder`; one that was trained with a module of your own asks for it, `model`."""
+        """Return the finished run in a folder.
+
+        Args:
+            folder: the run folder.
+            model: the module of your own that the run was trained with, if any: only its weights are kept.
+
+        Examples:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> import steelyard as sy
+            >>> x = np.random.default_rng(0).normal(size=(80, 3))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     run = sy.fit((x, (x > 0).astype(int)), "bce", out=f"{folder}/run", verbose=False)
+            ...     again = sy.Run.load(f"{folder}/run")
+            >>> bool((again.probability(x) == run.probability(x)).all())
+            True
+        """
         return _done(RunFolder(folder).load(model), Path(folder))
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Run:
-        """Write the run to a folder, where `Run.load` and every command find it; return the run that lies there.
+        """Write the run to a folder, for `Run.load` and every command, and return the run in it.
 
-        Model, calibration, thresholds, metrics and history are written; a report and an index of its items are not.
+        Model, calibration, thresholds, metrics and history are written, but no report and no search index.
 
         Args:
-            folder: new, or empty.
+            folder: a new or empty folder.
             overwrite: whether a run in it is replaced.
+
+        Examples:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> import numpy as np
+            >>> import steelyard as sy
+            >>> x = np.random.default_rng(0).normal(size=(80, 3))
+            >>> run = sy.fit((x, (x > 0).astype(int)), "bce", verbose=False)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     _ = run.save(f"{folder}/run")
+            ...     Path(f"{folder}/run/metrics.json").exists()
+            True
         """
-        place, here = RunFolder(folder), self.trained
-        if here.folder is not None and here.folder.absolute() == place.path.absolute():
-            raise ValueError(f"{folder} is where the run lies: give another folder")
-        with place.writing():
-            place.create(overwrite, here.config, {})
-            if here.folder is not None and (answers := RunFolder(here.folder).corrections) is not None:
-                place.write_corrections(answers)
-            place.write_model(here.model.cpu(), here.names, here.counts, here.n_known, here.single_label)
-            place.write_reading(here.reading)
-            if here.encoder is not None:
-                here.encoder.save(place.path)
-            place.write_metrics(self.metrics)
-            write_atomic(place / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
-            place.finish({})
-        return Run.load(folder, own.module if isinstance(own := here.model.backbone, OwnModule) else None)
+        target, trained = RunFolder(folder), self.trained
+        if trained.folder is not None and trained.folder.absolute() == target.path.absolute():
+            raise ValueError(f"{folder} is the folder of this run: give another")
+        with target.writing():
+            target.create(overwrite, trained.config, {})
+            if trained.folder is not None and (answers := RunFolder(trained.folder).corrections) is not None:
+                target.write_corrections(answers)
+            target.write_model(
+                trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label
+            )
+            target.write_reading(trained.reading)
+            if trained.encoder is not None:
+                trained.encoder.save(target.path)
+            target.write_metrics(self.metrics)
+            write_atomic(target / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
+            target.finish({})
+        return Run.load(folder, own.module if isinstance(own := trained.model.backbone, OwnModule) else None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The labels, in the order of the columns of `probability`."""
+        """Names of the labels, in the order of the columns of `probability`."""
         return self.trained.names
 
     def logits(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
-        """Return the logits (N, L) of inputs: an array, a tensor, a data set, or a path as `predict` takes it."""
-        model, place = self.trained.model, pick_device(device, "device")
+        """Return the logits (N, L) of inputs.
+
+        Args:
+            inputs: an array, a tensor, a DataFrame, a data set, or a path as for `steelyard predict`.
+            batch_size: items per batch.
+            device: "auto", "cpu", "cuda" or "cuda:N".
+
+        Examples:
+            >>> import numpy as np
+            >>> import steelyard as sy
+            >>> x = np.random.default_rng(0).normal(size=(80, 3))
+            >>> run = sy.fit((x, (x > 0).astype(int)), "bce", verbose=False)
+            >>> run.logits(x[:5]).shape
+            (5, 3)
+        """
+        model, torch_device = self.trained.model, pick_device(device, "device")
         if model.input.kind == "pair" and isinstance(inputs, Labelled):
-            return np.asarray(all_outputs(model.to(place), inputs, batch_size, place)[0])
-        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, place, 0)
+            return np.asarray(all_outputs(model.to(torch_device), inputs, batch_size, torch_device)[0])
+        rows = batch_logits(self.trained, self._inputs(inputs), batch_size, torch_device, 0)
         return np.concatenate([np.zeros((0, len(self.names)), np.float32), *(logits.numpy() for logits, _ in rows)])
 
     def probability(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.float32]:
-        """Return η (N, L) of inputs, calibrated."""
+        """Return the calibrated probabilities η (N, L) of inputs.
+
+        Args:
+            inputs: an array, a tensor, a DataFrame, a data set, or a path as for `steelyard predict`.
+            batch_size: items per batch.
+            device: "auto", "cpu", "cuda" or "cuda:N".
+
+        Examples:
+            >>> import numpy as np
+            >>> import steelyard as sy
+            >>> x = np.random.default_rng(0).normal(size=(80, 3))
+            >>> run = sy.fit((x, (x > 0).astype(int)), "bce", verbose=False)
+            >>> eta = run.probability(x)
+            >>> bool(eta[x[:, 0] > 1, 0].min() > eta[x[:, 0] < -1, 0].max())
+            True
+        """
         eta: NDArray[np.float32] = self.trained.reading.probability(self.logits(inputs, batch_size, device))
         return eta
 
     def decide(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.bool_]:
-        """Return which labels (N, L) are present, by the thresholds."""
-        found: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
-        return found
+        """Return which labels are present by the thresholds, bool (N, L).
+
+        Args:
+            inputs: an array, a tensor, a DataFrame, a data set, or a path as for `steelyard predict`.
+            batch_size: items per batch.
+            device: "auto", "cpu", "cuda" or "cuda:N".
+
+        Examples:
+            >>> import numpy as np
+            >>> import steelyard as sy
+            >>> x = np.random.default_rng(0).normal(size=(80, 3))
+            >>> run = sy.fit((x, (x > 0).astype(int)), "bce", verbose=False)
+            >>> decisions = run.decide(x)
+            >>> bool((decisions == (x > 0)).mean() > 0.9)
+            True
+        """
+        decisions: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
+        return decisions
 
     def _inputs(self, inputs: Any) -> Inputs:
         if isinstance(inputs, str | os.PathLike):
@@ -137,30 +227,44 @@ def fit(
     sample_weight: Any = None,
     model: nn.Module | None = None,
 ) -> Run:
-    """Train on `data` and return the run: model, calibrated probabilities, thresholds, metrics.
-
-        run = sy.fit("photos/labels.csv", out="runs/photos")
-        run.probability("new-photos/")
+    """Train on `data` and return the run: model, calibrated probabilities, thresholds and metrics.
 
     Args:
-        data: a path as `steelyard inspect` takes it, a data set, or (inputs, labels): inputs (N, …), an array, a
-            DataFrame or a sparse matrix; labels (N, L) of 1, 0, −1 or NaN (unknown) or between, as an array, a
-            DataFrame, a sparse matrix, one list of label names per item, or `Labels`.
-        recipe: of `steelyard train --recipes`; "auto" is chosen by the labels, None is plain settings.
-        validation: a share of the items to hold out (.1), or other items in the form of `data`.
-        test: other items, measured in the end.
-        groups: one value per item, such as a patient: items that share it stay together in every split. For a path
+        data: a path as for `steelyard inspect`, a data set, or (inputs, labels): inputs (N, …), an array, a DataFrame
+            or a sparse matrix; labels (N, L) of 1, 0, −1 or NaN (unknown) or between: an array, a DataFrame, a sparse
+            matrix, one list of label names per item, or `Labels`.
+        recipe: a name of `steelyard train --recipes`; "auto" chooses one, None takes the plain settings.
+        validation: share of the items to hold out (0.1), or other items in the form of `data`.
+        test: other items, scored at the end.
+        groups: one value per item, such as a patient: items that share it stay together in every split. With a path,
             the name of a column.
         audit: fully labelled items in the form of `data`, which decide among the candidates of recipe "auto".
-        out: the run folder; an unfinished run in it goes on. None keeps the run in memory only.
-        settings: a nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
+        out: the run folder; an unfinished run in it resumes. None keeps the run in memory only.
+        settings: nested dict in the shape of the TOML file, such as {"train": {"epochs": 5}}.
         overwrite: whether a run in `out` is replaced.
         verbose: whether progress is shown.
-        sample_weight: how much each item counts, (N,), in models fitted to features; scores count every item alike.
-        model: a module of your own from a batch of inputs to logits (B, L), or to features (B, K) under a head of ours.
-            A copy of it is trained, by the training loop with the recipe's objective. Inputs come as they are:
-            features as float32, images as floats in 0..1.
-        logger: anything with `log(numbers, epoch)`, such as one of MLflow (examples/with_mlflow.py).
+        logger: an object with `log(numbers, epoch)`, such as one for MLflow (examples/with_mlflow.py).
+        sample_weight: weight of each item, (N,), for models fitted to features; scores count every item alike.
+        model: a module of your own from a batch of inputs to logits (B, L), or to features (B, K), which get a linear
+            head. A copy is trained by the training loop with the recipe's objective. Inputs come as they are: features
+            as float32, images as floats in 0..1.
+
+    Examples:
+        From arrays; −1 is unknown:
+
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> x = np.random.default_rng(0).normal(size=(80, 3))
+        >>> y = (x[:, :2] > 0).astype(int)
+        >>> y[:10, 0] = -1
+        >>> run = sy.fit((x, y), "bce", validation=0.25, verbose=False)
+        >>> run.decide(x[:4]).shape
+        (4, 2)
+
+        From a table of image files, into a run folder:
+
+        >>> run = sy.fit("photos/labels.csv", out="runs/photos")  # doctest: +SKIP
+        >>> run.probability("new-photos/")  # doctest: +SKIP
     """
     where: dict[str, Any] = {}
     datasets = None
@@ -199,8 +303,8 @@ def fit(
         request = together(lambda: prepare(configure, recipe, datasets))._replace(logger=logger, module=model)
         if out is not None:
             return _done(run_training(request, Path(out), overwrite, console), Path(out))
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place) / "run"
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "run"
             return _done(replace(run_training(request, folder, False, console, draws=False), folder=None), folder)
 
 
@@ -230,8 +334,8 @@ def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
     if isinstance(data, Labelled):
         return data
     if not (isinstance(data, tuple) and len(data) == 2):
-        what = "a path, a data set, or" if like is None else "like data, a data set or"
-        raise ValueError(f"{name} is a {type(data).__name__}: give {what} (inputs, labels)")
+        forms = "a path, a data set, or" if like is None else "like data, a data set or"
+        raise ValueError(f"{name} is a {type(data).__name__}: give {forms} (inputs, labels)")
     inputs, labels = data[0], given_labels(data[1], None if like is None else like.names)
     if (columns := columns_of(inputs)) is not None:
         return MixedDataset(columns, labels)

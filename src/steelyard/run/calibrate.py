@@ -1,4 +1,4 @@
-"""Probabilities and thresholds fitted to held-out items: at the end of a run, or anew on other items."""
+"""Fit probabilities and thresholds to held-out items, at the end of training or later on other items."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import Tensor
 
+from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import label_sets, mark_of
 from steelyard.calibrate.guarantees import Guarantee, guaranteed_thresholds
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.calibrate.thresholds import Aim
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.subset import Labelled, skipped_at
 from steelyard.folder.run_folder import RunFolder, Trained
@@ -24,7 +24,7 @@ from steelyard.labels.targets import known
 from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
-from steelyard.run.evaluation import judged_by, outputs_of, report
+from steelyard.run.evaluation import are_of_folds, judged_by, outputs_of, own_folds, report
 
 
 def calibrated(
@@ -36,19 +36,19 @@ def calibrated(
     folds: NDArray[np.int64] | None = None,
     refitted: bool = False,
 ) -> ProbabilityModel:
-    """Return the reading with calibrator, thresholds and deployment prior as the section [evaluate] says.
+    """Return the probability model with calibrator, thresholds and deployment prior as [evaluate] sets them.
 
-    Thresholds are chosen on probabilities out of fold, so that they meet what the calibrator does to new items. A prior
-    that is to be estimated is not: that takes items of deployment, when they are evaluated. Whether it will be that of
-    label sets is settled here, see `crossfit.label_sets`.
+    Thresholds are chosen on out-of-fold probabilities, so that they suit what the calibrator does to new items. The
+    prior "estimate" is ignored here: it is estimated from the items of deployment, when those are evaluated. Whether
+    that estimate will be of whole label sets is decided here (`crossfit.label_sets`).
 
     Args:
-        reading: of the trained objective.
+        reading: the probability model of the trained objective.
         logits, targets: of items that training has not seen, (N, L); without items nothing is fitted.
         settings: the section [evaluate].
         names: of the labels, (L,).
-        folds: (N,), of the items, such as those that keep groups together; by default folds of their own.
-        refitted: whether the logits come from models of folds, in whose place one model is fitted to all items.
+        folds: (N,), the fold of each item, for instance to keep groups together; None draws folds.
+        refitted: whether the logits come from models of folds, which one model fitted to all items replaced.
     """
     fitted, eta = reading, None
     if len(logits):
@@ -73,45 +73,47 @@ def recalibrate(
     console: Console | None = None,
     guarantee: GuaranteeArgs | None = None,
 ) -> dict[str, Any]:
-    """Fit calibrator and thresholds of a finished run to other items, rewrite its calibration, and return the metrics.
+    """Fit calibrator and thresholds of a finished run to other items, write them to the run, and return the metrics.
 
-    `calibration.json` is replaced, `metrics.json` gets the part `recalibration`, and `report.html`, where there is one,
-    is that of these items, or says that it is outdated where they have no labels or matplotlib is missing. With `keep`
-    the calibrator stays and only thresholds and the deployment prior are set anew: that is how a model is adapted to
-    items without labels, by the prior "estimate".
+    `calibration.json` is replaced and `metrics.json` gets the part `recalibration`. A `report.html` is written again
+    for these items, or marked as outdated where they have no labels or matplotlib is missing. With `keep` the
+    calibrator stays, and only thresholds and the deployment prior change: that is how a model is adapted to items
+    without labels, with the prior "estimate".
 
     Args:
-        folder: of the run.
-        data: items like those of training that it has not seen, or (logits, targets), as `evaluate` takes them; with
-            `keep` and the prior "estimate" items of deployment, for which `Inputs` will do.
+        folder: the run.
+        data: items like those of training that training has not seen, or (logits, targets), as for `evaluate`; with
+            `keep` and the prior "estimate", items of deployment, labelled or as `Inputs`.
         settings: the section [evaluate].
         keep: whether the calibrator stays.
-        device, workers: where the model runs, and how many processes fetch items.
-        console: where computing the features of a frozen backbone is shown, None for nowhere.
-        guarantee: how thresholds are to promise their precision or recall, None where they need not; the metrics then
-            have a part `promise` and are those of the items it rests on.
+        device, workers: the device of the model, and the number of processes that load items.
+        console: shows the progress of computing frozen features; None shows nothing.
+        guarantee: the guarantee that thresholds are to give for precision or recall, None for no guarantee. With one,
+            the metrics have a part `promise` and are those of the items it rests on.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     trained = run.load()
     if settings.deploy_prior == ESTIMATE and not keep:
         raise ValueError(
-            "the deployment prior is to be estimated from the items that the calibrator is fitted to: keep the "
-            "calibrator (--keep), or give the prior in a file"
+            "--deploy-prior estimate cannot use the items that the calibrator is fitted to: add --keep, or give the "
+            "prior in a file"
         )
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
-        raise ValueError("the data holds no items: a calibration is fitted to some, so give others")
+        raise ValueError("the data holds no items: give some to calibrate on")
+    folds = None
     if guarantee is not None:
-        reading, logits, targets, there = (
+        reading, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
             None,
         )
     elif keep:
-        reading, there = _kept(trained, logits, targets, settings)
+        reading, deployed = _kept(trained, logits, targets, settings)
     else:
-        refitted = isinstance(data, tuple) and _are_of_folds(run, targets)
-        reading, there = calibrated(trained.reading, logits, targets, settings, trained.names, None, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, there)
+        refitted = isinstance(data, tuple) and are_of_folds(run, targets)
+        folds = own_folds(trained, data, targets)
+        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
+    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed, folds)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
     now = trained.read_by(reading)
@@ -130,13 +132,13 @@ def recalibrate(
 
 
 class GuaranteeArgs(NamedTuple):
-    """How thresholds are to promise the precision or recall that they are for."""
+    """Arguments of a guarantee for the precision or recall of thresholds."""
 
     kind: Guarantee
     confidence: float = 0.9
     joint: bool = False
     holdout: float = 0.5
-    """The share of the items that the promise rests on; the calibrator is fitted to the others, unless it is kept."""
+    """Share of the items that the guarantee rests on; the calibrator is fitted to the others, unless it is kept."""
 
 
 def _promised(
@@ -149,14 +151,14 @@ def _promised(
     keep: bool,
     guarantee: GuaranteeArgs,
 ) -> tuple[ProbabilityModel, Tensor, Tensor]:
-    """Return the reading whose thresholds keep a promise, and the logits and targets of the items that it rests on."""
-    if isinstance(data, tuple) and _are_of_folds(run, targets):
+    """Return the probability model with guaranteed thresholds, and the logits and targets the guarantee rests on."""
+    if isinstance(data, tuple) and are_of_folds(run, targets):
         raise ValueError(
-            "a guarantee needs items that no model has seen, and the run has only out-of-fold ones, each judged by "
+            "a guarantee needs items that no model has seen, but the run has only out-of-fold ones, each scored by "
             "another model than the one that is kept: train with --holdout SHARE, or give others with --data"
         )
     if settings.deploy_prior:
-        raise ValueError("a guarantee is for future items like these, not for another prior: leave out --deploy-prior")
+        raise ValueError("a guarantee holds for items like these, not for another prior: leave out --deploy-prior")
     if isinstance(data, Labelled) and data.labels.item_groups is not None:
         raise ValueError(
             "a guarantee needs items that are independent of one another, but these come in groups: give one of each "
@@ -174,37 +176,31 @@ def _promised(
         n = min(max(round(guarantee.holdout * len(order)), 1), len(order) - 1)
         held, rest = order[:n].sort().values, order[n:].sort().values
         if len(rest) == 0:
-            raise ValueError("the data holds one item: a guarantee needs some to calibrate and others to rest on")
+            raise ValueError("the data holds one item, but a guarantee needs two or more: give more")
         plain = replace(settings, thresholds="half")
         reading = calibrated(trained.reading, logits[rest], targets[rest], plain, trained.names)
         logits, targets = logits[held], targets[held]
     if not reading.has_probability:
-        raise ValueError(f"a guarantee is for decisions by probabilities, and there are none: {reading.why}")
+        raise ValueError(f"a guarantee needs probabilities, but there are none, since {reading.why}: add --kind platt")
     return reading.with_thresholds(aim, reading.probability(logits), targets), logits, targets
-
-
-def _are_of_folds(run: RunFolder, targets: Tensor) -> bool:
-    """Return whether these are the items of `folds.npz`, whose logits come from the models of folds."""
-    folds = run.read_folds()
-    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
 
 
 def _kept(
     trained: Trained, logits: Tensor, targets: Tensor, settings: EvaluateSettings
 ) -> tuple[ProbabilityModel, Deployment | None]:
-    """Return the run's reading with its calibrator as it is, thresholds and deployment prior set anew."""
-    reading, aim, there = trained.reading.with_prior(None), _aim(settings), None
+    """Return the run's probability model with the same calibrator and new thresholds and deployment prior."""
+    reading, aim, deployed = trained.reading.with_prior(None), _aim(settings), None
     eta = reading.probability(logits)
     if settings.deploy_prior:
-        there = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = there.of(reading)
+        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = deployed.of(reading)
     if settings.deploy_prior != ESTIMATE:
         reading = reading.with_thresholds(aim, eta, targets)
     elif reading.to_prior is not None or aim != reading.aim:
         reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
-    return reading, there
+    return reading, deployed
 
 
 def _aim(settings: EvaluateSettings) -> Aim:
-    """Return what the section [evaluate] wants thresholds for."""
+    """Return what thresholds are chosen for, from the section [evaluate]."""
     return Aim(settings.thresholds, settings.target, settings.false_positive_cost, settings.false_negative_cost)

@@ -1,4 +1,4 @@
-"""What is refused before training, and what to beware of in a run that is allowed, in sentences for people."""
+"""Checks before training: settings that cannot work are refused, surprising ones are named in a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PSEUDO = ("pseudo", "annotation", "role", "epr", "large_loss", "splc", "selecti
 
 
 def refuse(config: Config, datasets: Datasets) -> None:
-    """Refuse what cannot work, before anything is written."""
+    """Raise a ValueError for what cannot work, before anything is written."""
     if config.train.learner in LOOPS:
         check_share(config.train.batch_size, n_processes())
     if config.train.learner in (*LOOPS, "blocks"):
@@ -39,10 +39,10 @@ def refuse(config: Config, datasets: Datasets) -> None:
 
 
 def _check_rate(optimizer: OptimizerSettings) -> None:
-    """Refuse a learning rate whose first step is no float32: torch would end with an error of its own."""
+    """Raise for a learning rate whose first step overflows float32: torch's own error would not name the setting."""
     first = 1 / (1 - optimizer.betas[0]) if optimizer.kind == "adamw" else 1.0
     if optimizer.lr * first * max(1.0, optimizer.weight_decay) > float(np.finfo(np.float32).max):
-        raise ValueError(f"optimizer.lr is {optimizer.lr:g}, with which a step overflows float32: lower it")
+        raise ValueError(f"optimizer.lr is {optimizer.lr:g}, so the first step overflows float32: lower it")
 
 
 def _check_data(config: Config, datasets: Datasets) -> None:
@@ -100,7 +100,9 @@ def _check_settings(config: Config, datasets: Datasets) -> None:
     if held is not None and monitor.startswith("assumed") and not held.labels.unknown_rate:
         raise ValueError(f"train.monitor is {monitor!r}, but no validation label is unknown: choose loss or map")
     if config.model.is_frozen and config.train.augment != AugmentSettings():
-        raise ValueError("model.frozen keeps one set of features per image, so train.augment cannot vary it: drop one")
+        raise ValueError(
+            "train.augment varies images, but with model.frozen their features are computed once: drop one"
+        )
     if config.evaluate.deploy_prior == ESTIMATE and datasets.test is None:
         raise ValueError(
             "evaluate.deploy_prior is estimate, but there are no test items to estimate it from: set data.test, or "
@@ -111,26 +113,26 @@ def _check_settings(config: Config, datasets: Datasets) -> None:
 
 
 def warnings_for(config: Config, labels: Labels) -> list[str]:
-    """Return what may surprise in training with these settings on these labels, a sentence each."""
-    found = [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
+    """Return what may surprise in training with these settings on these labels, one sentence each."""
+    sentences = [*_about_labels(config, labels), *_about_unknown(config, labels), *_about_balance(config, labels)]
     loss, head = config.objective.loss, config.model.head
     if loss.kind == "ldam" and loss.arguments["softmax"] and head != "cosine":
-        found.append(
+        sentences.append(
             f"objective.loss is ldam with softmax, which multiplies logits by 30, but model.head is {head!r}: with the "
-            "cosine head they stay between -1 and 1, as its authors have them; others may learn nothing"
+            "cosine head they stay between -1 and 1, as in its paper; with another it may learn nothing"
         )
-    return found
+    return sentences
 
 
 def _about_labels(config: Config, labels: Labels) -> Iterator[str]:
     counts, known = labels.counts, known_labels(config.objective, labels)
-    for which, what in (
+    for affected, consequence in (
         (known == 0, "never known in training, so nothing is learned there"),
-        ((known > 0) & (counts == 0), "never present in training, so no item will be said to have it"),
-        ((counts > 0) & (counts == known), "never absent in training, so every item will be said to have it"),
+        ((known > 0) & (counts == 0), "never present in training, so it will never be predicted as present"),
+        ((counts > 0) & (counts == known), "never absent in training, so it will always be predicted as present"),
     ):
-        if which.any():
-            yield f"{some_labels([labels.names[c] for c in np.flatnonzero(which)])}: {what}"
+        if affected.any():
+            yield f"{some_labels([labels.names[c] for c in np.flatnonzero(affected)])}: {consequence}"
     if sentence := one_of_many(labels):
         yield sentence
 
@@ -140,17 +142,17 @@ def _about_unknown(config: Config, labels: Labels) -> Iterator[str]:
     positives, known = int(labels.counts.sum()), int(labels.n_known.sum())
     if rate == 0:
         if rule in _PSEUDO:
-            yield f"objective.unknown is {rule!r}, but no label is unknown: ignore does without it"
+            yield f"objective.unknown is {rule!r}, but no label is unknown: it has no effect"
     elif rule in ASSUMING:
         yield (
             f"objective.unknown is {rule!r}: the {rate:.0%} of labels that are unknown count as absent, so "
-            "probabilities are those of being annotated as present, which no calibration on such labels corrects"
+            "probabilities are of being annotated as present, and calibration on such labels cannot correct that"
         )
     elif positives >= known / 2:
         if rule == "ignore":
             yield (
                 f"objective.unknown is 'ignore' and {positives / max(known, 1):.0%} of the known labels are positives: "
-                "the model will expect as many everywhere; set objective.unknown to wan"
+                "the model will expect that share everywhere; set objective.unknown to wan"
             )
         elif not config.objective.unknown.arguments.get("expected_positives", True):
             yield (
@@ -167,12 +169,12 @@ def _about_balance(config: Config, labels: Labels) -> Iterator[str]:
         if part.kind in ("distribution_balanced", "rebalanced")
     ]
     if len(reweighs) > 1:
-        yield f"{' and '.join(reweighs)} both weigh labels by r̂, which so enters twice: one of them is enough"
+        yield f"{' and '.join(reweighs)} both apply the rebalancing weight r̂, so it counts twice: one of them is enough"
     if reweighs and sampler != "class_aware":
-        yield f"{reweighs[0]} is meant for re-sampled items, but train.sampler is {sampler!r}: class_aware is its own"
+        yield f"{reweighs[0]} is meant for class-aware sampling, but train.sampler is {sampler!r}: use class_aware"
     start = objective.weighting.arguments.get("start", 1)
     if isinstance(start, int) and start > config.train.epochs > 0:
-        yield f"objective.weighting.start is {start}, but train.epochs is {config.train.epochs}: it never weighs"
+        yield f"objective.weighting.start is {start}, but train.epochs is {config.train.epochs}: it never takes effect"
     bare = len(labels) - len(np.unique(labels.positives()[0]))
     if sampler != "shuffle" and bare:
         yield f"train.sampler is {sampler!r}: {bare:,} of {len(labels):,} items have no positive and are never drawn"

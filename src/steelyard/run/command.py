@@ -1,4 +1,4 @@
-"""What the commands train, evaluate, report and calibrate do, from what was typed to what is shown."""
+"""The commands train, evaluate, report and calibrate: from their arguments to what they print."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TrainArgs(NamedTuple):
     recipe: str | None
     sets: tuple[str, ...]
     overrides: Mapping[str, Any]
-    """The settings that options give, nested; None stands for an option that was not given."""
+    """Settings given by options, nested; None for an option that was not given."""
 
     def configure(self, recipe: str | None) -> Config:
         """Return the settings with this recipe."""
@@ -65,16 +65,16 @@ class TrainArgs(NamedTuple):
 
     @property
     def chosen(self) -> str | None:
-        """The recipe: the one given, else none where a file decides, else auto."""
+        """Return the given recipe, else None where a file decides, else "auto"."""
         return self.recipe or (None if self.file else "auto")
 
     def overridden(self) -> str:
-        """Return what of the recipe the file or an option sets otherwise, a sentence, "" where nothing is."""
+        """Return which settings of the recipe the file or --set overrides, as a sentence; "" for none."""
         if self.recipe in (None, "auto") or not (self.file or self.sets):
             return ""
         config = self.configure(self.recipe)
-        wanted = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
-        changed = differences(config.as_dict(), wanted)
+        of_recipe = config.with_overrides(recipes.settings(str(self.recipe))).as_dict()
+        changed = differences(config.as_dict(), of_recipe)
         return f"{self.file or '--set'} changes {', '.join(changed)} of recipe {self.recipe}" if changed else ""
 
 
@@ -85,7 +85,7 @@ def downloaded(sets: Sequence[str]) -> tuple[str, ...]:
     """
     start = f"model.backbone={PREFIX}"
     if not any(one.startswith(start) for one in sets):
-        raise ValueError("--download fetches a sentence encoder, but none is typed: add --set model.backbone=hf:NAME")
+        raise ValueError("--download fetches a sentence encoder: name it with --set model.backbone=hf:NAME")
     return tuple(
         f"model.backbone={download(one.removeprefix('model.backbone='))}" if one.startswith(start) else one
         for one in sets
@@ -93,7 +93,7 @@ def downloaded(sets: Sequence[str]) -> tuple[str, ...]:
 
 
 def printed(args: TrainArgs) -> str:
-    """Return all settings as TOML; what is automatic is resolved where there is data to look at."""
+    """Return all settings as TOML; automatic ones are decided where data is given."""
     config = args.configure(None if args.chosen == "auto" else args.chosen)
     if config.data.path and (args.chosen == "auto" or Path(config.data.path).exists()):
         config = prepare(args.configure, args.chosen).config
@@ -112,7 +112,7 @@ def list_recipes() -> None:
 
 
 def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | None:
-    """Train, and return the metrics; of the several processes of a group only the first has any."""
+    """Train and return the metrics; of several processes only the first returns any."""
     console = console_of(quiet)
     request = together(lambda: prepare(args.configure, args.chosen))
     if group.is_first() and (changed := args.overridden()):
@@ -125,9 +125,9 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
         return None
     metrics = RunFolder(out).read_metrics()
     if not quiet:
-        for name, found in metrics.items():
+        for name, part in metrics.items():
             console.print()
-            (show_top if "bands" in found else scores.show)(found, console, name)
+            (show_top if "bands" in part else scores.show)(part, console, name)
         if request.config.train.learner != "blocks":
             show_thresholds(metrics, console)
         page = ", with report.html" if (out / "report.html").exists() else ""
@@ -138,29 +138,29 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
 
 
 class Other(NamedTuple):
-    """Items other than those of a run, as they were typed."""
+    """Arguments that name items: other data, another split, or none for the run's own."""
 
     data: str | None
     split: str | None
     images: str | None
     reading: Mapping[str, Any] = MappingProxyType({})
-    """How the data is read: settings of [data]."""
+    """Settings of [data] that tell how the data is read."""
 
 
 class JudgedOn(NamedTuple):
-    """A run, and the items that it is measured on."""
+    """A run and the items that it is measured on."""
 
     trained: Trained
     items: Any
     name: str
-    """Of the items."""
+    """Name of the items."""
     own: bool
-    """Whether they are those that its calibrator and thresholds were fitted on."""
+    """Whether its calibrator and thresholds were fitted on them."""
     settings: EvaluateSettings
     device: torch.device
 
     def judge(self) -> Evaluation:
-        """Return what the run says of the items."""
+        """Run the model on the items."""
         workers, console = n_workers(-1, self.items), console_of(stderr=True)
         return judge(self.trained, self.items, self.settings, self.own, self.device, workers, console)
 
@@ -176,7 +176,7 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
     if own and deploy_prior is not None:
         raise ValueError(
             "--deploy-prior is given, but the run's own validation items have the prior it was calibrated for: give "
-            "items of deployment by --data"
+            "items of deployment with --data"
         )
     return JudgedOn(trained, items, name, own, settings, pick_device(config.train.device))
 
@@ -194,7 +194,7 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
 
 
 def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
-    """Measure a run as `evaluate` does and draw its page, the run's own or another."""
+    """Measure a run as `evaluate` does and write its report page."""
     if out is not None:
         check_place(out)
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
@@ -211,7 +211,7 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
 def guarantee_args(
     kind: str | None, confidence: float | None, joint: bool, holdout: float | None, keep: bool
 ) -> GuaranteeArgs | None:
-    """Return how thresholds are to keep a promise, None where they need not; options without one are refused."""
+    """Return the arguments of a guarantee, None without --guarantee; its options alone are refused."""
     if kind is None:
         given = {"--confidence": confidence is not None, "--joint": joint, "--holdout": holdout is not None}
         if option := next((name for name, is_given in given.items() if is_given), None):
@@ -235,17 +235,17 @@ def calibrate(
     as_json: bool,
     guarantee: GuaranteeArgs | None = None,
 ) -> None:
-    """Fit a run's probabilities and thresholds anew; a prior is estimated from items without labels too.
+    """Refit a run's probabilities and thresholds; with --keep --deploy-prior estimate, from items without labels too.
 
-    One that the run estimates wherever it is evaluated is none of its calibration, and is left for then.
+    A run trained with the prior "estimate" estimates it at every evaluation, so it is not part of the calibration.
 
     Args:
-        run: its folder.
-        other: the items to fit to.
-        changes: settings of [evaluate]; None stands for an option that was not given.
+        run: folder of the run.
+        other: items to fit to.
+        changes: settings of [evaluate]; None for an option that was not given.
         keep: whether the calibrator stays.
         as_json: whether the metrics are printed as JSON.
-        guarantee: how thresholds are to keep a promise.
+        guarantee: arguments of a guarantee for the thresholds.
     """
     trained = RunFolder(run).load()
     config = run_config(run)
@@ -261,9 +261,9 @@ def calibrate(
         items, name = items_of(config, trained, other, first=("validation", "test"))
     if guarantee is not None and not isinstance(items, tuple):  # out-of-fold ones are refused whatever is asked
         _check_unused(config, name, keep, other, settings.thresholds)
-    device, told = pick_device(config.train.device), console_of(stderr=True)
+    device, progress = pick_device(config.train.device), console_of(stderr=True)
     with RunFolder(run).writing():
-        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), told, guarantee)
+        metrics = recalibrate(run, items, settings, keep, device, n_workers(-1, items), progress, guarantee)
     _show(metrics, name, as_json)
     if not as_json:
         show_thresholds({name: metrics}, console_of())
@@ -272,14 +272,14 @@ def calibrate(
 
 
 def _check_unused(config: Config, name: str, keep: bool, other: Other, goal: str) -> None:
-    """Refuse a guarantee on items that had a say in the model or its calibration."""
+    """Raise for a guarantee on items that training or calibration has used."""
     if goal not in ("precision", "recall"):
         raise ValueError(f"--guarantee is given, but thresholds are for {goal}: add --thresholds precision or recall")
     if other.data is not None or name not in ("validation", config.data.validation):
         return
     if config.train.learner in LOOPS and (config.train.keep == "best" or config.train.patience > 0):
         raise ValueError(
-            "the run's validation items chose the epoch that is kept, so no guarantee holds on them: give others with "
+            "the run's validation items chose the epoch that is kept, so they give no guarantee: give others with "
             "--data, or its test items with --split"
         )
     if keep:
@@ -290,7 +290,7 @@ def _check_unused(config: Config, name: str, keep: bool, other: Other, goal: str
 
 
 def _check_used(changes: Mapping[str, Any], goal: str, keep: bool) -> None:
-    """Refuse an option that would be read and not used."""
+    """Raise for an option that would have no effect."""
     kind, target = changes["calibration"], changes["target"]
     if keep and kind is not None:
         raise ValueError(f"--kind is {kind}, but --keep keeps the calibrator: leave one of them out")
@@ -304,20 +304,20 @@ def _check_used(changes: Mapping[str, Any], goal: str, keep: bool) -> None:
 def items_of(
     config: Config, trained: Trained, other: Other, first: Sequence[str] = ("test", "validation")
 ) -> tuple[Any, str]:
-    """Return labelled items and what they are called: other data, another split, or the run's own."""
+    """Return labelled items and their name: other data, another split, or the run's own."""
     if other.data is not None:
         elsewhere = _elsewhere(config.data, trained, other.data, other)
-        found = open_datasets(elsewhere, config.model, config.train.seed, trained.encoder)
-        return found.train, f"{other.data} {other.split}" if other.split else other.data
+        opened = open_datasets(elsewhere, config.model, config.train.seed, trained.encoder)
+        return opened.train, f"{other.data} {other.split}" if other.split else other.data
     if not config.data.path:
         raise ValueError("the run was not trained from a path: give the items with --data")
     if not Path(config.data.path).exists():
         raise ValueError(
-            f"the data of the run, {config.data.path}, is not there: put it back, or give labelled items with --data"
+            f"the data of the run, {config.data.path}, does not exist: put it back, or give labelled items with --data"
         )
     if given := [name for name in other.reading if name != "on_bad_image"]:
         option = _OPTION.get(given[0], given[0].replace("_", "-"))
-        raise ValueError(f"--{option} says how other data is read, but the run's own items are taken: give --data")
+        raise ValueError(f"--{option} tells how other data is read, but no other data is given: add --data")
     data = replace(config.data, images=other.images or config.data.images, **other.reading)
     if other.split is not None:
         source = replace(data, validation=0.0, test=other.split)
@@ -332,7 +332,7 @@ def items_of(
 
 
 def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other) -> DataSettings:
-    """Return [data] for other data: what held for the manifest of training holds for another as far as it fits."""
+    """Return [data] for other data, with the settings for the training table as far as its columns are there."""
     side, plain = side_of(trained.model), DataSettings()
     changes: dict[str, Any] = {
         "path": data,
@@ -343,14 +343,14 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         "corrections": "",
         "size": side[0] if side is not None and side[0] == side[1] else settings.size,
     }
-    place = Path(data)
-    if place.is_dir() and layout_at(place, settings.format or None) is None:
-        place = file_in(place, settings.format or None, other.split)[0]
-    if ENDINGS.get(_suffix(str(place))) != "table" or not place.is_file():
+    file = Path(data)
+    if file.is_dir() and layout_at(file, settings.format or None) is None:
+        file = file_in(file, settings.format or None, other.split)[0]
+    if ENDINGS.get(_suffix(str(file))) != "table" or not file.is_file():
         gone: Sequence[str] = ("images", "embeddings", *GUESSED)
     else:
         source = Manifest(
-            place,
+            file,
             other.reading.get("delimiter") or settings.delimiter or None,
             other.reading.get("encoding") or settings.encoding or "utf-8",
         )

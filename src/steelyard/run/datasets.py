@@ -1,4 +1,4 @@
-"""The items to train on, to validate on and to test on, opened as the section [data] says."""
+"""Open the items to train, validate and test on, as the section [data] names them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ GUESSED = (
     *("form", "id", "path_column", "labels", "value", "features"),
     *("separator", "absent", "minus_one", "split_column", "group", "text", "categories"),
 )
-"""The settings of [data] that may be guessed from a manifest."""
+"""Settings of [data] that are guessed from a table where they are not given."""
 PARTS = ("train", "validation", "test", "audit")
-"""The sets of items: the one to train on, and those beside it."""
+"""Names of the sets of items."""
 MANY_LABELS = 20_000
-"""Labels from which on a linear model is trained one block of labels at a time, and items are held out at random: most
-labels have too few positives to be spread evenly."""
+"""Number of labels from which a linear model is trained one block of labels at a time, and items are held out at
+random, since most labels have too few positives to be spread evenly."""
 SHARE = 0.1
-"""The share of items that the training loop holds out by default."""
+"""Share of items that the training loop holds out by default."""
 
 
 class Datasets(NamedTuple):
@@ -46,29 +46,29 @@ class Datasets(NamedTuple):
     validation: Any = None
     test: Any = None
     notes: tuple[str, ...] = ()
-    """What was guessed about the data, for people to read."""
+    """Guesses about the data, in sentences."""
     settings: Mapping[str, Any] = MappingProxyType({})
-    """What was guessed about a manifest, as settings of [data]: so that later guesses, on other files, are the same."""
+    """Guesses about a table as settings of [data], so that other files are read in the same way."""
     files: Mapping[str, str] = MappingProxyType({})
-    """The settings of [data] that name files, as absolute paths."""
+    """Settings of [data] that name files, as absolute paths."""
     encoder: Encoder | None = None
-    """What made features of columns, or None."""
+    """Encoder of columns to features, or None."""
     audit: Any = None
     """Fully labelled items that decide among the candidates of recipe auto, or None."""
     corrections: Corrections | None = None
-    """What answers of people changed in the training labels, None where none were given."""
+    """Changes of the training labels by people's answers, None without such answers."""
     split_by: Labels | None = None
-    """The training labels before corrections, by which a share is split off: another answer never moves an item."""
+    """Training labels before corrections, by which a share is split off, so that an answer never moves an item."""
 
 
 def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encoder: Encoder | None = None) -> Datasets:
-    """Open what [data] names; images are brought to `data.size`, or to the size the backbone was made for.
+    """Open the data of [data]; images are resized to `data.size`, or to the size the backbone was made for.
 
-    Texts are encoded by `encoder`, that of a run; without one it is fitted to the training items.
+    `encoder` encodes the texts, as in the run it belongs to; None fits one to the training items.
     """
     if not settings.path:
         raise ValueError(
-            "data.path is not given: name a manifest, file or folder, with --data PATH or in the TOML file"
+            "no data is given: name a table, file or folder with --data (path under [data] in a TOML file)"
         )
     opened = open_to_inspect(settings)
     share = SHARE if settings.validation == "auto" else settings.validation
@@ -92,11 +92,13 @@ def open_datasets(settings: DataSettings, model: ModelSettings, seed: int, encod
 def _encoded(
     parts: Mapping[str, Any], backbone: str, encoder: Encoder | None = None
 ) -> tuple[dict[str, Any], Encoder | None]:
-    """Return parts whose columns are encoded, and the encoder; other data as it is."""
+    """Return the parts with encoded columns, and the encoder; other data is returned as it is."""
     train, texts = parts["train"], backbone.startswith(PREFIX)
     columns = train.columns if isinstance(train, MixedDataset) else {}
     if texts and all(column.kind != "text" for column in columns.values()):
-        raise ValueError(f"model.backbone is {backbone}, which takes texts, but there are none: name data.text")
+        raise ValueError(
+            f"model.backbone is {backbone}, which takes texts, but there are none: name the column, data.text"
+        )
     if not isinstance(train, MixedDataset):
         return dict(parts), None
     encoder = encoder or Encoder.fitted(train, Sentences.of(backbone) if texts else None)
@@ -104,15 +106,15 @@ def _encoded(
 
 
 def open_to_inspect(settings: DataSettings) -> Opened:
-    """Open the first part that [data] names as it is, whatever its images' size."""
+    """Open the first part that [data] names, without resizing its images."""
     how = {"split": settings.split or None, "on_bad_image": settings.on_bad_image, **settings.reader()}
     return existing(open_data(settings.path, **how))
 
 
 def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSettings, seed: int) -> Datasets:
-    """Bring data sets that were given as they are, not by path, to what training needs: one size, the same labels.
+    """Return data sets that were given in Python with one image size and the same labels, as training needs them.
 
-    Images that have a size keep it where `data.size` does not say another.
+    Images that have a size keep it unless `data.size` is set.
     """
     share = SHARE if settings.validation == "auto" else settings.validation
     if isinstance(share, str) and datasets.validation is None:
@@ -127,17 +129,19 @@ def given_datasets(datasets: Datasets, settings: DataSettings, model: ModelSetti
         if len(part) == 0:
             raise ValueError(f"the {name} data holds no items: give some, or leave it out")
         if input_of(part) != input_of(sized["train"]):
-            what, wanted = (
+            given_form, form = (
                 f"{i.kind} of {' × '.join(map(str, i.shape))}" for i in map(input_of, (part, sized["train"]))
             )
-            raise ValueError(f"the inputs of the {name} data are {what}, but those of training {wanted}: give the same")
+            raise ValueError(
+                f"the inputs of the {name} data are {given_form}, but those of training {form}: give the same"
+            )
     names = datasets.train.labels.names
     alike = datasets._replace(**{name: _like(part, names) for name, part in sized.items()})
     return split_off(_with_corrections(alike, settings.corrections), share, seed)
 
 
 def _with_corrections(datasets: Datasets, file: str) -> Datasets:
-    """Return the data sets with the answers of a file merged into the training labels, where one is given."""
+    """Return the data sets with the answers in a file merged into the training labels; "" for no file."""
     if not file:
         return datasets
     train = datasets.train
@@ -155,14 +159,14 @@ def _with_corrections(datasets: Datasets, file: str) -> Datasets:
 
 
 def _like(data: Any, names: tuple[str, ...]) -> Any:
-    """Return the data with exactly these labels, in their order; one that training does not have is refused."""
+    """Return the data with exactly these labels in this order; a label that training does not have is refused."""
     if data.labels.names == names:
         return data
     if isinstance(data, Subset):
         return Subset(_like(data.data, names), data.index)
     if not isinstance(data, ArrayDataset | ImageDataset):
         raise ValueError(
-            f"the labels of a {type(data).__name__} are not those of training in their order: see data.aligned"
+            f"the {type(data).__name__} does not have the labels of training in their order: give a data set that does"
         )
     ordered = copy.copy(data)
     ordered.labels = aligned(data.labels, names)
@@ -170,25 +174,23 @@ def _like(data: Any, names: tuple[str, ...]) -> Any:
 
 
 def split_off(datasets: Datasets, share: float | str, seed: int) -> Datasets:
-    """Hold out a share of the training items for validation, labels spread evenly, where nothing else validates."""
+    """Hold out a share of the training items for validation, labels spread evenly, unless there are such items."""
     if isinstance(share, str) or share == 0 or datasets.validation is not None:
         return datasets
     if len(datasets.train) < 2:
-        raise ValueError(
-            f"data.validation is {share}, but one item cannot be shared out: give more, or set data.validation to 0"
-        )
+        raise ValueError(f"data.validation is {share}, but there is only one item to train on: give more items")
     by = datasets.train.labels if datasets.split_by is None else datasets.split_by
     rest, held = _shared_out(by, share, seed)
     if len(rest) == 0 or len(held) == 0:
         raise ValueError(
             f"data.validation is {share}, which leaves {len(rest)} items to train on and {len(held)} to validate on: "
-            "change it, or set it to 0"
+            "give another share"
         )
     return datasets._replace(train=Subset(datasets.train, rest), validation=Subset(datasets.train, held))
 
 
 def _shared_out(labels: Labels, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the items to keep and to hold out; labels too many to be spread evenly are left to chance."""
+    """Return the items to keep and to hold out; with very many labels they are drawn at random."""
     if labels.n_labels < MANY_LABELS or labels.item_groups is not None:
         return stratified_split(labels, share, seed)
     order = np.random.default_rng(seed).permutation(labels.n_items)
@@ -203,20 +205,20 @@ def paths_of(data: Any) -> list[str] | None:
 
 
 def _other(opened: Opened, name: str) -> Opened:
-    """Open another part, the split or the path `name`, its labels in the order of the first."""
+    """Open another part, the split or the path `name`, with its labels in the order of the first."""
     is_part = _is_part("test", name, opened)
     return existing(open_part(opened, split=name) if is_part else open_part(opened, path=name))
 
 
 def _is_part(setting: str, name: str, opened: Opened) -> bool:
-    """Whether a setting names a split rather than a file."""
+    """Return whether a setting names a split rather than a file."""
     if setting not in ("validation", "test"):
         return False
     return part_named(name, opened.parts) is not None or not Path(name).exists()
 
 
 def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: bool = False) -> Labelled:
-    """Bring images to one size; with `keeps` those that have one keep it, where no other is said."""
+    """Return the data with images of one size; with `keeps`, images that have a size keep it unless one is set."""
     inside = data.data if isinstance(data, Subset) else data
     if isinstance(inside, ImageDataset):
         if keeps and inside.size is not None and not settings.size:
@@ -225,11 +227,11 @@ def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: 
         return Subset(resized, data.index) if isinstance(data, Subset) else resized
     if isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] == 0:
         raise ValueError(
-            f"{settings.path or 'the data'} holds labels, but no inputs are found: name the folder of its images, "
-            "data.images, or its feature columns, data.features"
+            f"{settings.path or 'the data'} has labels, but no inputs: name the folder of its images, data.images, or "
+            "its feature columns, data.features"
         )
     if settings.size and isinstance(inside, ArrayDataset) and inside.inputs.shape[-1] != settings.size:
         raise ValueError(
-            f"data.size is {settings.size}, but the inputs are arrays of {inside.inputs.shape[1:]}: leave it out"
+            f"data.size is {settings.size}, but the inputs are arrays of shape {inside.inputs.shape[1:]}: leave it out"
         )
     return data

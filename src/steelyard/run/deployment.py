@@ -1,4 +1,4 @@
-"""How often labels come where a model is used: from a file, or estimated from items without labels."""
+"""The prior of labels where a model is used: from a file, or estimated from items without labels."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from steelyard.metrics.measures import number
 Floats: TypeAlias = NDArray[np.float64]
 
 ESTIMATE = "estimate"
-"""What stands for a prior estimated from the items at hand."""
+"""Name of the prior that is estimated from the items at hand."""
 
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """A prior to read labels for, and how it came about."""
+    """A prior of deployment, and where it came from."""
 
     prior: Floats
-    """π' of each label, (L,); NaN where it is left as it was."""
+    """π' of each label, (L,); NaN where it stays that of training."""
     report: dict[str, Any]
-    """The same in plain JSON, with what is worth knowing."""
+    """The same in plain JSON, with details."""
     notes: tuple[str, ...] = ()
-    """What to beware of, a sentence each."""
+    """Warnings, one sentence each."""
     moves: bool = True
-    """Whether any label is to be read otherwise than before."""
+    """Whether any probability changes."""
     sets: LabelSets | None = None
-    """The prior of whole label sets, of which `prior` are the frequencies; None where labels are read one by one."""
+    """Prior of whole label sets, whose frequencies are `prior`; None where each label is shifted alone."""
 
     def of(self, reading: ProbabilityModel) -> ProbabilityModel:
-        """Return a reading for this prior."""
+        """Return the probability model for this prior."""
         if self.sets is not None:
             return reading.with_sets(self.sets)
         return reading.with_prior(self.prior if self.moves else None)
@@ -55,55 +55,55 @@ class Deployment:
 def deployment(
     source: str, reading: ProbabilityModel, names: Sequence[str], logits: Tensor | None = None
 ) -> Deployment:
-    """Return the prior that `source` says: a file (see `read_prior`), or "estimate", from the logits of items there.
+    """Return the prior from a file (see `read_prior`), or with "estimate" from the logits of items of deployment.
 
-    Estimates are believed as far as they go beyond chance, see `label_shift.believed`. A reading with label sets has
-    those of the items estimated: how often each label comes, and how many an item has.
+    Estimates are shrunk to what goes beyond chance, see `calibrate.prior.believed`. With label sets, both the
+    frequency of each label and the number of labels per item are estimated.
 
     Args:
         source: a path, or "estimate".
-        reading: as calibrated.
+        reading: the calibrated probability model.
         names: of the labels, (L,).
-        logits: (N, L) of items where the model is to be used; their labels are not needed.
+        logits: (N, L), of items where the model is used; their labels are not needed.
     """
     if source == ESTIMATE:
         if logits is None or len(logits) == 0:
-            raise ValueError("the deployment prior is to be estimated, but there are no items to estimate it from")
+            raise ValueError("there are no items to estimate the deployment prior from: give some")
         return _estimated(reading, names, logits)
     prior = read_prior(source, names)
-    told = ~np.isnan(prior)
-    stuck = told & ~reading.movable
-    report = {"source": source, "labels": _rows(names, told & ~stuck, prior=prior, calibrated_for=reading.prior)}
+    listed = ~np.isnan(prior)
+    stuck = listed & ~reading.movable
+    report = {"source": source, "labels": _rows(names, listed & ~stuck, prior=prior, calibrated_for=reading.prior)}
     notes = []
-    if not told.all():
-        notes.append(f"{source} has no prior for {_which(names, ~told)}: read for the frequency of training")
+    if not listed.all():
+        notes.append(f"{source} has no prior for {_which(names, ~listed)}: the frequency in training is used")
     return Deployment(prior, report, (*notes, *_stuck(names, stuck)))
 
 
 def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
-    """Return the prior (L,) of each label from a file, NaN for a label it does not list.
+    """Return the prior (L,) of each label from a file, NaN for a label that is not in it.
 
-    JSON: an object {label: prior}. CSV: two columns, the label and its prior; a first row whose second cell is no
-    number is a header. Labels are matched by name, in any order; one that the model does not have is refused.
+    JSON: an object {label: prior}. CSV: two columns, label and prior; a first row without a number is a header. Labels
+    are matched by name, in any order; a label that the model does not have is refused.
 
     Args:
-        path: of the file; one that ends in .json is JSON, others are CSV.
+        path: a .json file is read as JSON, others as CSV.
         names: of the labels, (L,).
     """
     text = read_text(path)
     pairs = _json_pairs(text, path) if Path(path).suffix.lower() == ".json" else _csv_pairs(text, path)
-    place = {name: c for c, name in enumerate(names)}
+    column = {name: c for c, name in enumerate(names)}
     prior = np.full(len(names), np.nan)
     for where, name, value in pairs:
-        if name not in place:
+        if name not in column:
             meant = closest(name, names)
             hint = f"did you mean {meant!r}?" if meant else "correct or remove it"
             raise ValueError(f"{path}: {where} names {name!r:.80}, a label that the model does not have: {hint}")
-        if not np.isnan(prior[place[name]]):
+        if not np.isnan(prior[column[name]]):
             raise ValueError(f"{path}: {where} names {name!r:.80} a second time: remove one of them")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ValueError(f"{path}: {where} gives {name!r:.80} the prior {value!r:.40}: a frequency lies in [0, 1]")
-        prior[place[name]] = value
+            raise ValueError(f"{path}: {where} gives {name!r:.80} the prior {value!r:.40}: give a number from 0 to 1")
+        prior[column[name]] = value
     if np.isnan(prior).all():
         raise ValueError(f"{path} holds no prior: give each label's frequency, as JSON {{label: prior}} or CSV")
     return prior
@@ -111,12 +111,12 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
 
 def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
     try:
-        found = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
+        entries = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): give an object {{label: prior}}") from None
-    if not isinstance(found, tuple):
+    if not isinstance(entries, tuple):
         raise ValueError(f"{path} holds no JSON object: give {{label: prior}}")
-    return [(f"entry {i}", name, value) for i, (name, value) in enumerate(found, 1)]
+    return [(f"entry {i}", name, value) for i, (name, value) in enumerate(entries, 1)]
 
 
 def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
@@ -127,7 +127,7 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
         raise ValueError(f"{path} is not CSV ({error}): give two columns, label and prior") from None
     for i, row in enumerate(rows, 1):
         if len(row) != 2:
-            raise ValueError(f"{path}: row {i} has {len(row)} cells: give two, label and prior")
+            raise ValueError(f"{path}: row {i} has {len(row)} columns: give two, label and prior")
         try:
             pairs.append((f"row {i}", row[0], float(row[1])))
         except ValueError:
@@ -138,15 +138,15 @@ def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
 
 def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) -> Deployment:
     plain = reading.with_prior(None)
-    told = plain.movable
+    movable = plain.movable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncalibratedWarning)  # said below, by name
-        found = prior_report(plain.probability(logits), np.where(told, plain.prior, 0.0))
+        estimated = prior_report(plain.probability(logits), np.where(movable, plain.prior, 0.0))
     estimate, error, sure, odd = (
-        x.cpu().numpy() for x in (found.prior, found.standard_error, found.converged, found.suspicious)
+        x.cpu().numpy() for x in (estimated.prior, estimated.standard_error, estimated.converged, estimated.suspicious)
     )
     reference = np.full(len(names), float(plain.n_fitted)) if plain.n_fitted else plain.n_known
-    shift = believed(plain.prior, estimate, np.where(told, error, np.nan), len(logits), reference)
+    shift = believed(plain.prior, estimate, np.where(movable, error, np.nan), len(logits), reference)
     sets, final = None, shift.prior
     if plain.sets is not None and shift.spread > 0:
         sets = _sets_there(plain.sets, plain.log_odds(logits.double()), shift.kept)
@@ -158,38 +158,38 @@ def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) 
         "shifted": shift.spread > 0,
         "chance_without_shift": number(shift.chance),
         "spread_of_log_odds": shift.spread,
-        "converged": bool(sure[told].all()),
+        "converged": bool(sure[movable].all()),
         "suspicious": [names[c] for c in np.flatnonzero(odd).tolist()],
         "sizes": None if sets is None else sets.frequencies[1].tolist(),
-        "labels": _rows(names, told, **columns),
+        "labels": _rows(names, movable, **columns),
     }
     notes = []
     if shift.spread == 0:
-        notes.append("these items do not show that labels are more or less frequent than before: no prior is shifted")
-    border = told & ((estimate == 0) | (estimate == 1))
+        notes.append("these items do not show that labels are more or less frequent than before, so no prior changes")
+    border = movable & ((estimate == 0) | (estimate == 1))
     if border.any():
-        notes.append(f"{_which(names, border)}: never, or always, present there if η is right; read as before")
+        notes.append(f"{_which(names, border)}: estimated as never or always present, so its prior stays as it was")
     if (odd & ~border).any():
         notes.append(
-            f"the prior of {_which(names, odd & ~border)} is not to be trusted: η is visibly uncalibrated there"
+            f"the prior of {_which(names, odd & ~border)} is unreliable: its probabilities are visibly uncalibrated"
         )
-    return Deployment(final, report, (*notes, *_stuck(names, ~told)), shift.spread > 0, sets)
+    return Deployment(final, report, (*notes, *_stuck(names, ~movable)), shift.spread > 0, sets)
 
 
-def _sets_there(here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
-    """Return the estimated distribution of label sets, each label's shift shrunk to the share of it that is believed.
+def _sets_there(labels_here: LabelSets, log_odds: Tensor, kept: Floats) -> LabelSets:
+    """Return the estimated distribution of label sets, with each label's shift shrunk to its believed share.
 
-    A shift that all labels have in common is one of how many labels an item has, b_k + k t, and stays.
+    A shift common to all labels belongs to the number of labels per item, b_k + k t, and is kept whole.
     """
-    there, share = here.estimate(log_odds), torch.from_numpy(kept)
-    shift = there.labels - here.labels
+    labels_there, share = labels_here.estimate(log_odds), torch.from_numpy(kept)
+    shift = labels_there.labels - labels_here.labels
     common = shift[share > 0].mean()
-    sizes = there.sizes + common * torch.arange(len(there.sizes))
-    return LabelSets(here.labels + share * (shift - common), sizes)
+    sizes = labels_there.sizes + common * torch.arange(len(labels_there.sizes))
+    return LabelSets(labels_here.labels + share * (shift - common), sizes)
 
 
 def _stuck(names: Sequence[str], stuck: NDArray[np.bool_]) -> list[str]:
-    sentence = "never, or always, present in training, so no prior can shift it"
+    sentence = "never or always present in training, so no prior can shift it"
     return [f"{_which(names, stuck)}: {sentence}"] if stuck.any() else []
 
 

@@ -1,4 +1,4 @@
-"""How good a trained model is on labelled items: every metric, read as the model is used."""
+"""Metrics of a trained model on labelled items, with its own probabilities and thresholds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.streams import Inputs
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
-from steelyard.folder.run_folder import Trained
+from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.matching import Match, match_labels
 from steelyard.labels.targets import as_tensor, known
@@ -25,6 +25,7 @@ from steelyard.metrics import Evaluator, label_groups, mean_average_precision, m
 from steelyard.metrics.inputs import paired
 from steelyard.predict.feature_cache import features_for, kept_for
 from steelyard.predict.prediction import batch_logits
+from steelyard.report.scores import better_by
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.training.batches import all_outputs
@@ -35,29 +36,29 @@ _ROWS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a model said about items, and what is true of them, in the order of its labels."""
+    """Outputs of a model for some items, and their targets, in the order of its labels."""
 
     logits: Tensor
     """z, (N, L), float32."""
     targets: Tensor
     """(N, L), unknown where the data lacks a label."""
     probabilities: Tensor
-    """η, (N, L), float32; where the reading has none, what ranks as z does."""
+    """η, (N, L), float32; numbers that rank like z where there are no probabilities."""
     decisions: Tensor
-    """Which labels are decided present, bool (N, L)."""
+    """Labels decided present, bool (N, L)."""
     reading: ProbabilityModel
-    """By which they were read."""
+    """Probability model that gave probabilities and decisions."""
     out_of_fold: bool
     match: Match
     deployment: Deployment | None
     n_unreadable: int = 0
     """Images that could not be read: their labels count as unknown."""
     unreadable: str = ""
-    """A sentence about them."""
+    """Sentence about them."""
 
-    def without(self, data: Any, at: NDArray[np.int64]) -> Evaluation:
-        """Return the same, with the images of `data` at these positions known to be unreadable."""
-        return replace(self, n_unreadable=len(at), unreadable=skipped_sentence(data, at))
+    def without(self, data: Any, positions: NDArray[np.int64]) -> Evaluation:
+        """Return the evaluation with the images of `data` at these positions noted as unreadable."""
+        return replace(self, n_unreadable=len(positions), unreadable=skipped_sentence(data, positions))
 
 
 def evaluate(
@@ -71,23 +72,22 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return every metric of a trained model on labelled items, as a nested dict of plain numbers, fit for JSON.
 
-    On top of all that `Evaluator.compute` gives, at the reading's thresholds, there is `at_half`, decisions at ½;
-    `thresholds`, what decisions come to label by label (`threshold_rows`);
-    `plain_sigmoid` and `by_link`, what calibration and scores are where logits are read by σ, and by the loss's link
-    alone; `single_label`, accuracy by argmax; `unreadable`, how many images were skipped, their labels unknown;
-    `reading`, how probabilities came about; `deploy_prior`; `labels_lacking` and `labels_besides`, by which the data
-    differs from the model; and `notes`, sentences about what to beware of.
+    Beyond `Evaluator.compute` at the run's thresholds it has `at_half`, scores of decisions at ½; `thresholds`, scores
+    of decisions label by label (`threshold_rows`); `plain_sigmoid` and `by_link`, calibration and scores where logits
+    are converted by σ, or by the loss's link alone; `single_label`, accuracy by argmax; `unreadable`, the number of
+    images that were skipped (their labels count as unknown); `reading`, how probabilities are computed;
+    `deploy_prior`; `labels_lacking` and `labels_besides`, the labels in which data and model differ; and `notes`,
+    warnings in sentences.
 
     Args:
-        trained: the model and its reading.
+        trained: the model and how its probabilities are computed.
         data: labelled items, or (logits (N, L), targets (N, L) or `Labels`). Labels are matched by name where there
-            are names: those that the data lacks are unknown, those it has besides are left out and named.
-        settings: the section [evaluate]; `calibration` and `thresholds` of it are not used here.
-        out_of_fold: the items are the run's own validation items: each is read and decided by a calibrator and
-            thresholds fitted without its fold, unless the reading notes that it was fitted to others since, by which
-            it is then judged as it is.
-        device, workers: where the model runs, and how many processes fetch items.
-        console: where computing the features of a frozen backbone is shown, None for nowhere.
+            are names: labels that the data lacks are unknown, labels that the model lacks are left out and named.
+        settings: the section [evaluate]; its `calibration` and `thresholds` are not used here.
+        out_of_fold: the items are the run's own validation items: each is scored by a calibrator and thresholds
+            fitted without its fold, unless these were fitted to other items since.
+        device, workers: the device of the model, and the number of processes that load items.
+        console: shows the progress of computing frozen features; None shows nothing.
     """
     settings = settings or EvaluateSettings()
     judged = judge(trained, data, settings, out_of_fold, device, workers, console)
@@ -102,17 +102,46 @@ def judge(
     device: str | torch.device = "cpu",
     workers: int = 0,
     console: Console | None = None,
+    folds: NDArray[np.int64] | None = None,
 ) -> Evaluation:
-    """Return what `evaluate` measures and a report draws; for the arguments see there."""
+    """Run the model on items and return its outputs, which `report` measures; arguments as for `evaluate`.
+
+    `folds` (N,) are those of the items, where items of one group are in one fold.
+    """
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
-    reading, there = trained.reading, None
+    if folds is None and out_of_fold:
+        folds = own_folds(trained, data, targets)
+    reading, deployed = trained.reading, None
     if settings.deploy_prior and reading.has_probability and not out_of_fold:
-        there = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = there.of(reading)
-        if there.moves and len(logits):
+        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
+        reading = deployed.of(reading)
+        if deployed.moves and len(logits):
             reading = reading.with_thresholds_there(reading.probability(logits))
-    judged = judged_by(reading, logits, targets, match, out_of_fold, there)
+    judged = judged_by(reading, logits, targets, match, out_of_fold, deployed, folds)
     return judged.without(data, skipped_at(data)) if isinstance(data, Labelled) else judged
+
+
+def own_folds(trained: Trained, data: Any, targets: Tensor) -> NDArray[np.int64] | None:
+    """Return folds (N,) that keep groups together: of labelled items, or those of `folds.npz`; None for any folds."""
+    if not isinstance(data, tuple):
+        return grouped_folds(data, targets)
+    if trained.folder is None or not are_of_folds(RunFolder(trained.folder), targets):
+        return None
+    return RunFolder(trained.folder).read_group_folds()
+
+
+def are_of_folds(run: RunFolder, targets: Tensor) -> bool:
+    """Return whether these are the items of `folds.npz`, whose logits come from the models of folds."""
+    folds = run.read_folds()
+    return folds is not None and mark_of(torch.from_numpy(folds[1])) == mark_of(targets)
+
+
+def grouped_folds(data: Any, targets: Tensor) -> NDArray[np.int64] | None:
+    """Return folds (N,) of labelled items with a group in one fold; None where they have fewer than two groups."""
+    groups = getattr(getattr(data, "labels", None), "item_groups", None)
+    if groups is None or len(np.unique(groups)) < 2:
+        return None
+    return folds_of(targets, groups=groups)
 
 
 def judged_by(
@@ -121,30 +150,31 @@ def judged_by(
     targets: Tensor,
     match: Match,
     out_of_fold: bool = False,
-    there: Deployment | None = None,
+    deployed: Deployment | None = None,
+    folds: NDArray[np.int64] | None = None,
 ) -> Evaluation:
-    """Return logits read by a reading, beside what is true; `out_of_fold` is as for `evaluate`."""
+    """Return probabilities and decisions for logits, with the targets; for `out_of_fold` and `folds` see `judge`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
-        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, there)
+        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
-        eta, decisions = _out_of_fold(reading, logits, targets, *own)
+        eta, decisions = _out_of_fold(reading, logits, targets, *own, folds)
     else:
         eta = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, there)
+    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, deployed)
 
 
 def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
-    """Return the metrics of what was judged; see `evaluate`."""
+    """Return the metrics of an evaluation; see `evaluate`."""
     reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
     evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
     for start in range(0, len(targets), _ROWS):
         evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
     k = min(settings.tail, len(trained.names))
-    found = evaluator.compute(
+    metrics = evaluator.compute(
         reading.thresholds,
         [k],
         settings.head_at,
@@ -156,17 +186,17 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
     if not judged.out_of_fold and mark_of(targets) in (reading.fitted_to, reading.chosen_on):
-        notes.append("these seem to be the items that probabilities or thresholds were fitted to, which flatters them")
+        notes.append("these seem to be the items that calibrator or thresholds were fitted to: scores are too good")
     if not reading.has_probability:
-        notes.append(f"there are no probabilities, and so no decisions and no calibration: {reading.why}")
-        found = measures.without_probabilities(found)
+        notes.append(f"there are no probabilities, so no decisions and no calibration error: {reading.why}")
+        metrics = measures.without_probabilities(metrics)
     elif judged.out_of_fold and reading.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
-        measures.redecide(found, judged.decisions, targets, groups)
+        measures.redecide(metrics, judged.decisions, targets, groups)
     has_eta = reading.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
-        **found,
+        **metrics,
         "unreadable": judged.n_unreadable,
         "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
         "thresholds": threshold_rows(reading, trained.names, eta, targets) if has_eta else None,
@@ -188,7 +218,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
 
 
 def _by_link(judged: Evaluation, bins: int) -> dict[str, Any] | None:
-    """Return what calibration and scores are where logits are read by the loss's link and nothing is fitted."""
+    """Return calibration and scores where the loss's link alone converts logits, nothing fitted."""
     reading = judged.reading
     if reading.link is None:
         return None
@@ -204,9 +234,9 @@ def outputs_of(
     workers: int,
     console: Console | None = None,
 ) -> tuple[Tensor, Tensor, Match]:
-    """Return logits and targets, both in the order of the model's labels, and how labels were matched.
+    """Return logits and targets in the order of the model's labels, and how labels were matched.
 
-    `data` is as for `evaluate`, or `Inputs` without labels, of which all are then unknown.
+    `data` is as for `evaluate`, or `Inputs`, whose labels are all unknown.
     """
     n_labels = len(trained.names)
     if isinstance(data, Inputs):
@@ -226,7 +256,7 @@ def outputs_of(
     values = match.targets(as_tensor(targets.values if isinstance(targets, Labels) else targets, "targets").cpu())
     if logits.ndim != 2 or logits.shape[1] != n_labels:
         raise ValueError(
-            f"logits has shape {tuple(logits.shape)}: give (N, {n_labels}), one column a label of the model"
+            f"logits has shape {tuple(logits.shape)}: give (N, {n_labels}), one column per label of the model"
         )
     paired(logits, values, "logits")
     return _finite(logits, None), values, match
@@ -237,17 +267,17 @@ def _finite(logits: Tensor, ids: Sequence[str] | None) -> Tensor:
     if bool(bad.any()):
         i = int(bad.nonzero()[0])
         who = f"item {i}" if ids is None else f"item {ids[i]!r}"
-        raise ValueError(f"the model's output for {who} is not finite: its weights or that item are damaged")
+        raise ValueError(f"the model's output for {who} is not finite: check that item, or train again")
     return logits
 
 
 def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | None) -> dict[str, Any] | None:
-    """Return the scores of a run beside those of the simplest baselines on the same items, None without probabilities.
+    """Return the scores of a run and of the simplest baselines on the same items, None without probabilities.
 
     Args:
-        judged: what the run says of the items.
-        labels: of the training items, whose frequencies are the first baseline.
-        regression: log-odds (N, L) by logistic regression, None where there is none.
+        judged: outputs of the run.
+        labels: training labels, whose frequencies are the first baseline.
+        regression: log-odds (N, L) by logistic regression, or None.
     """
     if not judged.reading.has_probability:
         return None
@@ -258,11 +288,13 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
     }
     if regression is not None:
         rows["logistic regression"] = regression
-    return {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
+    ours = scores["this run"]
+    return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
 
 
 def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
-    """Return mAP, and the log-loss of known labels as the mean over labels."""
+    """Return mAP and the log-loss of known labels, the mean over labels."""
     if not bool(known(targets).any()):
         return {"map": None, "log_loss": None}
     loss = macro_log_loss(log_odds.double(), targets)
@@ -270,9 +302,9 @@ def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
 
 
 def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
-    """Return whether the calibrator, and the thresholds, were fitted to items with these targets.
+    """Return whether the calibrator, and whether the thresholds, were fitted to items with these targets.
 
-    Where the reading does not note it they were; what was not fitted at all counts with the other.
+    Without a note of the items they were; one that was not fitted at all counts as the other.
     """
     mark = mark_of(targets)
     fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
@@ -282,10 +314,15 @@ def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
 
 
 def _out_of_fold(
-    reading: ProbabilityModel, logits: Tensor, targets: Tensor, calibrator: bool, thresholds: bool
+    reading: ProbabilityModel,
+    logits: Tensor,
+    targets: Tensor,
+    calibrator: bool,
+    thresholds: bool,
+    folds: NDArray[np.int64] | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return η and decisions of every item, by a calibrator and thresholds, where told so, fitted without its fold."""
-    folds = folds_of(targets)
+    """Return η and decisions of every item; calibrator and thresholds, where set, are fitted without its fold."""
+    folds = folds_of(targets) if folds is None else folds
 
     def read(by: ProbabilityModel) -> Tensor:
         eta: Tensor = by.out_of_fold(logits, targets, folds) if calibrator else by.probability(logits)
@@ -296,7 +333,9 @@ def _out_of_fold(
     decisions: Tensor = reading.decisions(eta)
     choosing = thresholds and reading.chosen_thresholds is not None
     for fold in np.unique(folds).tolist() if choosing else ():
-        inside, others = (torch.from_numpy(np.flatnonzero(at)) for at in (folds == fold, folds != fold))
+        inside, others = (
+            torch.from_numpy(np.flatnonzero(chosen_items)) for chosen_items in (folds == fold, folds != fold)
+        )
         chosen = reading.with_thresholds(reading.aim, before[others], targets[others])
         decisions[inside] = chosen.decisions(eta[inside])
     return eta, decisions

@@ -1,4 +1,4 @@
-"""Where a score came from: every step of its arithmetic with its value."""
+"""Explain the score of a search hit: every step of its arithmetic with its value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steelyard.search.plan import evaluate, gate, holds
 
 
 class Step(NamedTuple):
-    """One value and what it is; those it is made of come right after it, one deeper."""
+    """A value and its description; the values it is computed from follow, one level deeper."""
 
     depth: int
     text: str
@@ -22,23 +22,23 @@ class Step(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """How an item came to its score."""
+    """The score of an item, step by step."""
 
     score: float
-    """0 where the bounds leave the item out."""
+    """0 where a bound of the query excludes the item."""
     admitted: bool
-    """Whether the bounds let the item pass."""
+    """Whether the bounds of the query admit the item."""
     probabilities: dict[str, float]
-    """Of the labels of the query."""
+    """η of each label of the query."""
     steps: tuple[Step, ...]
 
     def __str__(self) -> str:
         lines = map(str, self.steps)
-        return "\n".join([*lines, *([] if self.admitted else ["left out by its bounds"])])
+        return "\n".join([*lines, *([] if self.admitted else ["excluded by a bound of the query"])])
 
 
 def explain(index: Index, query: Query, id: str) -> Explanation:
-    """Return how the score of an item for a query comes about, step by step."""
+    """Return how the score of an item for a query is computed, step by step."""
     row = dict(zip(index.names, index.rows([id])[0].tolist(), strict=True))
     eta = {label: row[label] for label in query.labels}
     bounds = gate(query.formula)
@@ -64,7 +64,7 @@ def explain(index: Index, query: Query, id: str) -> Explanation:
             case "product":
                 text = "all, the product of"
             case "complement":
-                text = "at least one, 1 minus the product of what lacks each"
+                text = "at least one, 1 minus the product of lacking each"
                 inner = plan[inner[0]].parts if plan[inner[0]].kind == "product" else inner
             case "split":
                 text = f"{name} repeats: with it and without it"

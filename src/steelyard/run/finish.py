@@ -1,4 +1,4 @@
-"""After training: probabilities calibrated, thresholds chosen, metrics measured, and all of it written down."""
+"""Finish a run after training: calibrate, choose thresholds, measure, and write the run folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from steelyard.objective import Objective
 from steelyard.predict.embedding import embeddings_of
 from steelyard.report.terminal import plain, say
 from steelyard.run.calibrate import calibrated
-from steelyard.run.datasets import Datasets, paths_of
-from steelyard.run.evaluation import Evaluation, beside_baselines, judge, report
+from steelyard.run.datasets import paths_of
+from steelyard.run.evaluation import Evaluation, beside_baselines, grouped_folds, judge, report
 from steelyard.run.index import index_of
-from steelyard.run.learn import TrainingResult
+from steelyard.run.learn import TrainingResult, TrainRequest
 from steelyard.run.run_report import write_card, write_report
 from steelyard.run.search import INDEX
 from steelyard.training import group, small_models
@@ -39,19 +39,19 @@ from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
 
 _RESAMPLES, _RESAMPLED_CELLS = 200, 50_000
-"""Resamples for the intervals of the card, and the most cells (an item and a label) for which they are computed."""
+"""Resamples for the intervals of the card, and the most labels (items × labels) for which they are computed."""
 
 
-def finish(result: TrainingResult, given: Datasets, console: Console, draws: bool) -> Trained:
+def finish(result: TrainingResult, request: TrainRequest, console: Console, draws: bool) -> Trained:
     """Calibrate on validation items, measure, write everything to the run folder, `run.json` last.
 
     Args:
-        result: what training gave.
-        given: the items as they were given, of which the learner may take features.
-        console: where a word is said.
+        result: result of training.
+        request: what was asked for; its items are as they were given, where the learner may use features of them.
+        console: where messages are printed.
         draws: whether `report.html` and the index are written.
     """
-    config, folder = result.config, result.folder
+    config, folder, given = result.config, result.folder, request.datasets
     labels: Labels = result.datasets.train.labels
     outputs = {
         name: outputs_of(result.learner, getattr(result.datasets, name), config, result.device)
@@ -63,8 +63,11 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     if folds is not None and refitted:
         outputs["validation"], parts["validation"] = (folds.logits, folds.targets), given.train
     lost = {name: _skipped(data) for name, data in parts.items()}
-    grouped = folds.folds if folds is not None and labels.item_groups is not None else None
-    reading = reading_of(config, result.objective, labels, outputs["validation"], grouped, refitted)
+    held = outputs["validation"]
+    grouped = None if held is None else grouped_folds(parts["validation"], held[1])
+    if folds is not None and refitted and grouped is not None:
+        grouped = folds.folds
+    reading = reading_of(config, result.objective, labels, held, grouped, refitted)
     only, per_item = result.annotated_only, config.evaluate.positives_per_item
     if only and per_item and reading.has_probability:
         reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
@@ -72,19 +75,23 @@ def finish(result: TrainingResult, given: Datasets, console: Console, draws: boo
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single, encoder = result.single_label, given.encoder
     trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
+    own = {"validation": grouped}
     judged = {
-        name: judge(trained, said, config.evaluate, out_of_fold=name == "validation").without(parts[name], lost[name])
-        for name, said in outputs.items()
-        if said is not None
+        name: judge(trained, output, config.evaluate, name == "validation", folds=own.get(name)).without(
+            parts[name], lost[name]
+        )
+        for name, output in outputs.items()
+        if output is not None
     }
     if group.is_first():
-        _write(result, trained, judged, parts, lost, console, draws)
+        _write(result, request, trained, judged, parts, lost, console, draws)
     group.barrier()
     return trained
 
 
 def _write(
     result: TrainingResult,
+    request: TrainRequest,
     trained: Trained,
     judged: dict[str, Evaluation],
     parts: dict[str, Labelled],
@@ -100,7 +107,9 @@ def _write(
     if trained.encoder is not None:
         trained.encoder.save(folder.path)
     if folds is not None:
-        folder.write_folds(folds.logits.numpy(), folds.targets.numpy(), folds.folds)
+        folder.write_folds(
+            folds.logits, folds.targets, folds.folds, result.datasets.train.labels.item_groups is not None
+        )
     folder.write_metrics(metrics)
     shown = next((name for name in ("test", "validation") if name in judged), None)
     if shown is not None and draws:
@@ -110,13 +119,13 @@ def _write(
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
-    if first := next((name for name, at in lost.items() if len(at)), None):
-        told = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
-        say(console, f"Beware: {plain(told)}.", "yellow")
+    if first := next((name for name, positions in lost.items() if len(positions)), None):
+        sentence = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
+        say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
-        "recipe": result.recipe,
-        "why": result.why,
+        "recipe": request.recipe,
+        "why": request.why,
         "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
         "labels": _label_facts(result.datasets.train.labels),
         "versions": versions(result.device),
@@ -125,7 +134,7 @@ def _write(
         "kept_epoch": outcome.kept_epoch,
         "stopped_early": outcome.stopped_early,
         "converged": outcome.converged,
-        "unreadable": {name: len(at) for name, at in lost.items()},
+        "unreadable": {name: len(positions) for name, positions in lost.items()},
         **({} if merged is None else {"corrections": dict(merged.by_label)}),
     }
     if draws:
@@ -133,7 +142,7 @@ def _write(
             facts |= _card_intervals(trained, judged[shown], settings, shown)
         write_card(folder, facts)
     folder.finish(facts)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # all of it that is needed has a file of its own
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # the run folder has all that is needed of it
 
 
 def _label_facts(labels: Labels) -> dict[str, Any]:
@@ -161,7 +170,7 @@ def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluat
     """Return the metrics of each part, beside those of baselines on the same items."""
     settings, labels = result.config.evaluate, result.datasets.train.labels
     only, per_item = result.annotated_only, settings.positives_per_item
-    metrics = {name: report(trained, found, settings) for name, found in judged.items()}
+    metrics = {name: report(trained, evaluation, settings) for name, evaluation in judged.items()}
     regression = _regression(result)
     note = small_models.annotated_sentence(labels.names, only) if only else ""
     if only and per_item:
@@ -173,7 +182,7 @@ def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluat
 
 
 def _regression(result: TrainingResult) -> Callable[[str], Tensor] | None:
-    """Return what gives the log-odds of logistic regression on some items; None where the inputs are not features."""
+    """Return a function from items to log-odds of logistic regression, None where the inputs are not features."""
     train, given = result.datasets.train, result.learner.input
     if given.kind != "features" or not is_array(train) or not small_models.is_small(train, given):
         return None
@@ -188,12 +197,12 @@ def _regression(result: TrainingResult) -> Callable[[str], Tensor] | None:
 
 
 def _skipped(data: Labelled) -> NDArray[np.int64]:
-    """Return the positions of the images that any process skipped; every process must call it."""
+    """Return the positions of images that any process skipped; every process must call it."""
     return np.unique(torch.cat(group.gathered(torch.from_numpy(skipped_at(data)))).numpy())
 
 
 def _embeddings(result: TrainingResult, name: str) -> NDArray[np.float32] | None:
-    """Return by what items are like each other: features, where the learner takes them; None for other inputs."""
+    """Return embeddings for searching by likeness, where the learner takes features; None for other inputs."""
     data = getattr(result.datasets, name)
     data = result.datasets.train if data is None else data  # judged out of fold
     if result.learner.input.kind != "features" or not len(data):
@@ -209,7 +218,7 @@ def _index(
     lost: NDArray[np.int64],
     embeddings: NDArray[np.float32] | None,
 ) -> None:
-    """Keep the items for search, but for images that could not be read."""
+    """Write the search index of the items, without images that could not be read."""
     assert trained.folder is not None
     kept = np.setdiff1d(np.arange(len(data)), lost)
     paths = paths_of(data)
@@ -220,7 +229,7 @@ def _index(
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """Return what a run was made with."""
+    """Return the versions and the device that a run was trained with."""
     return {
         "steelyard": __version__,
         "python": platform.python_version(),
@@ -238,7 +247,7 @@ def reading_of(
     folds: NDArray[np.int64] | None = None,
     refitted: bool = False,
 ) -> ProbabilityModel:
-    """Return how a trained objective's logits are read, fitted to those of validation items where there are any."""
+    """Return the probability model of a trained objective, calibrated on validation items where there are any."""
     known = known_labels(config.objective, labels)
     class_aware = config.train.sampler.kind == "class_aware"
     in_twos = config.train.augment.overlay == 1
@@ -250,11 +259,11 @@ def reading_of(
     if not in_twos or reading.fitted_prior is not None:
         return reading
     drawn = labels.resampled_prior() if class_aware else labels.prior
-    return replace(reading, fitted_prior=1 - (1 - drawn) ** 2)  # what is trained on are items laid over each other
+    return replace(reading, fitted_prior=1 - (1 - drawn) ** 2)  # training items are two images laid over each other
 
 
 def outputs_of(learner: Model, data: Any, config: Config, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    """Return the logits and targets of some items, None where there are none; every process must call it."""
+    """Return the logits and targets of items, None for no items; every process must call it."""
     if data is None:
         return None
     workers, dtype = n_workers(config.train.workers, data), pick_precision(config.train.precision, device)

@@ -1,4 +1,4 @@
-"""The index of a run: probabilities of items kept for `steelyard search`."""
+"""Write the index of a run, which `steelyard search` reads."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def index_of(
 
 
 @final
-class Keeping:
-    """Items on their way into an index, in the place of those with the same ids; written in steps of a bounded size.
+class IndexWriter:
+    """Collects items and writes them to an index in batches of bounded size, replacing those with the same ids.
 
     added, replaced: items that were not there before, and those that were.
     """
@@ -78,7 +78,7 @@ class Keeping:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was taken."""
+        """Write the collected items."""
         eta = np.concatenate([np.zeros((0, len(self._names)), np.float32), *self._held])
         numbers = np.concatenate(self._embeddings) if self._embeddings else None
         again = 0
@@ -95,7 +95,7 @@ class Keeping:
 
 
 def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
-    """Return whether there is an index in a folder that keeps embeddings: what is added must have them too."""
+    """Return whether a folder holds an index with embeddings; items that are added must have them too."""
     try:
         return pointers.read(Path(folder)).n_numbers > 0
     except ValueError:  # none, or one that cannot be read: who adds to it is told, who overwrites it need not be
@@ -105,8 +105,8 @@ def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
 @contextmanager
 def into_index(
     run: str | os.PathLike[str], names: Sequence[str], folder: str | os.PathLike[str], overwrite: bool = False
-) -> Iterator[Keeping]:
-    """Give what takes items; they are in the index when the block is left.
+) -> Iterator[IndexWriter]:
+    """Give a writer of items; they are in the index when the block is left.
 
     An index that is not there is made. More items than memory holds are written in several steps, each of which leaves
     a whole index.
@@ -117,19 +117,19 @@ def into_index(
         folder: of the index; one of other labels, another model or another calibration is refused.
         overwrite: whether what is in the index is dropped instead.
     """
-    place = Path(folder)
-    pointers.check_folder(place)
-    is_new = overwrite or not pointers.exists(place)
+    path = Path(folder)
+    pointers.check_folder(path)
+    is_new = overwrite or not pointers.exists(path)
     if not is_new:
-        with Index.open(place) as there:
-            if there.names != tuple(names) or is_outdated(there.notes, run):
+        with Index.open(path) as current:
+            if current.names != tuple(names) or is_outdated(current.notes, run):
                 raise ValueError(
-                    f"{place} holds probabilities of another model or calibration: give another folder, or drop them "
+                    f"{path} holds probabilities of another model or calibration: give another folder, or drop them "
                     "with --overwrite"
                 )
-    keeping = Keeping(place, names, _facts(run) if is_new else None, overwrite)
-    yield keeping
-    keeping.flush()
+    writer = IndexWriter(path, names, _facts(run) if is_new else None, overwrite)
+    yield writer
+    writer.flush()
 
 
 def _facts(run: str | os.PathLike[str]) -> dict[str, Any]:

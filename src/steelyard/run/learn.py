@@ -1,11 +1,11 @@
-"""How a run learns: by a race of small models, as one linear model fitted to convergence, or by the training loop."""
+"""Learn by a race of small models, a linear model fitted to convergence, blocks of labels, or the training loop."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -46,42 +46,55 @@ from steelyard.training.start import start_at_prior
 from steelyard.training.step import pick_device
 
 Follow = Callable[[nn.Module, torch.device, Datasets], None]
-"""(model as it is after an epoch, its device, the items as the loop has them)."""
+"""Called with the model after an epoch, its device, and the items as the training loop has them."""
 _FIXED_RULES = ("ignore", "negative", "weak_negative", "wan", "teacher")
 _OF_LOOP = ("epochs", "batch_size", "ema", "monitor", "keep", "patience", "validate_every", "tensorboard", "sampler")
 
 
+class TrainRequest(NamedTuple):
+    """A run to train: settings, recipe and data."""
+
+    config: Config
+    recipe: str | None
+    why: str
+    """Reason why "auto" chose the recipe; "" where it did not."""
+    datasets: Datasets
+    follow: Follow | None = None
+    """Called after every validated epoch of the training loop."""
+    logger: Logger | None = None
+    """Receives the numbers of every epoch, in addition to history.jsonl."""
+    module: nn.Module | None = None
+    """Module of the user, where model.backbone is own."""
+
+
 @dataclass(eq=False)
 class TrainingResult:
-    """A training: what it works with, and, once it came to its end, what it gave."""
+    """A training job: its inputs and, at the end, its results."""
 
     config: Config
     folder: RunFolder
     device: torch.device
     model: Model
-    """What is kept."""
+    """The model that the run keeps."""
     learner: Model
-    """What is trained, in the end with the kept weights: `model`, or its head over features."""
+    """The model that is trained: `model`, or its head over frozen features."""
     datasets: Datasets
-    """What the learner takes."""
+    """Items as the learner takes them."""
     single_label: bool
     """Whether every item has exactly one label."""
     objective: Objective = field(init=False)
-    """As training left it."""
+    """The objective after training."""
     outcome: Outcome = field(init=False)
     out_of_fold: small_models.OutOfFold | None = None
-    """What folds of the training items say of them, where small models were fitted to all."""
+    """Out-of-fold outputs for the training items, where small models were fitted to all of them."""
     annotated_only: tuple[int, ...] = ()
-    """Labels of which only positives are known: their unknown cells were taken as absent."""
-    recipe: str | None = None
-    why: str = ""
-    """Why "auto" chose the recipe; "" where it did not."""
+    """Labels of which only positives are known: where unknown they count as absent."""
 
     @classmethod
     def begun(
         cls, config: Config, folder: RunFolder, model: Model, datasets: Datasets, console: Console
     ) -> TrainingResult:
-        """Return a training that is to be done: with a frozen backbone of the head alone, on features kept once."""
+        """Return a new training job; with a frozen backbone it trains the head alone, on features computed once."""
         device, single = pick_device(config.train.device), config.train.augment.overlay < 1
         single = single and is_single_label(config.evaluate, datasets.train.labels)
         if not config.model.is_frozen:
@@ -115,9 +128,9 @@ def _features(
 def make_model(
     config: Config, datasets: Datasets, folder: RunFolder, console: Console, logger: Logger | None, module: Any
 ) -> tuple[Model, Watch]:
-    """Return the model before training, and how training is shown: only the first process shows anything.
+    """Return the untrained model, and the progress display: only the first process shows anything.
 
-    `module` is the user's own, or None.
+    `module` is a module of the user, or None.
     """
     pick_device(config.train.device)  # refuses one that is not there
     shown = _watch(config, folder, console, logger)
@@ -147,7 +160,7 @@ def learn_with(result: TrainingResult, shown: Watch, console: Console, follow: F
 
 
 def _race(result: TrainingResult, console: Console) -> None:
-    """Let small models compete; the model that is kept has the winner as its head."""
+    """Let small models compete; the winner becomes the head of the kept model."""
     config, begun = result.config, time.monotonic()
     data, only = small_models.assuming_negative(result.datasets.train)
     result.datasets, result.annotated_only = result.datasets._replace(train=data), only
@@ -173,9 +186,9 @@ def _fit_linear(result: TrainingResult, console: Console) -> None:
     fit, result.out_of_fold, converged = small_models.linear(data, result.objective, result.device, config.train.seed)
     result.objective.cpu()
     if not converged:
-        tell(console, f"Not converged after {fit.steps} steps: some labels can be told apart without limit.", "yellow")
+        tell(console, f"Not converged after {fit.steps} steps: some labels can be separated perfectly.", "yellow")
     if isinstance(loss, PairLoss) and not is_convex(loss):
-        tell(console, f"A local optimum, begun at logistic regression: {config.objective.loss.kind} is not convex.")
+        tell(console, f"{config.objective.loss.kind} is not convex: this is a local optimum near logistic regression.")
     small_models.fill_linear(result.learner, fit)
     result.outcome = small_models.outcome_of(result.learner, begun, converged)
 
@@ -191,7 +204,7 @@ def _by_blocks(result: TrainingResult, shown: Watch, console: Console) -> None:
 
 def _tell_damaged(outcome: Outcome, console: Console) -> None:
     for sentence in outcome.damaged:
-        tell(console, f"Passed over: {sentence}.", "yellow")
+        tell(console, f"Skipped: {sentence}.", "yellow")
 
 
 def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None) -> None:
@@ -211,17 +224,17 @@ def _loop(result: TrainingResult, shown: Watch, console: Console, follow: Follow
         outcome = train(learner, objective, datasets.train, *sections, result.folder.path, check, shown)
     _tell_damaged(outcome, console)
     if outcome.converged is False:
-        tell(console, "Still improving when the budget ended: raise train.epochs.", "yellow")
+        tell(console, "Scores were still improving at the last epoch: raise train.epochs.", "yellow")
     learner.load_state_dict(outcome.weights)
     result.outcome = outcome
 
 
 def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
-    """Return the learner that settings, recipe and training items ask for.
+    """Return the learner for settings, recipe and training items.
 
-    Features, of a table or of a frozen backbone, are learned by a race where the recipe is auto, and else by a linear
-    model where the objective is a fixed sum over cells. Whoever sets the optimizer, the schedule, epochs or another
-    network asks for the training loop, which all other inputs and objectives have too.
+    Features, of a table or a frozen backbone, are learned by a race where the recipe is auto, and else by a linear
+    model where the objective is a fixed sum over labels. Everything else takes the training loop, and so does setting
+    the optimizer, the schedule, epochs or another network.
     """
     if config.train.learner != "auto":
         return _checked(config, train)
@@ -235,7 +248,7 @@ def learner_of(config: Config, recipe: str | None, train: Any) -> Learner:
 
 
 def _checked(config: Config, train: Any) -> Learner:
-    """Return the learner that was set, or refuse one that these inputs do not have."""
+    """Return the learner that was set; raise where these inputs cannot be learned by it."""
     learner = config.train.learner
     if learner in LOOPS:
         return learner
@@ -257,7 +270,7 @@ def _checked(config: Config, train: Any) -> Learner:
 
 
 def is_fixed(objective: ObjectiveSettings) -> bool:
-    """Return whether an objective is a sum over cells whose coefficients do not change while training."""
+    """Return whether an objective is a sum over labels with coefficients that training does not change."""
     return (
         has_link(objective.loss)
         and objective.unknown.kind in _FIXED_RULES
@@ -276,7 +289,7 @@ def _over_features(config: Config, train: Any) -> bool:
 
 
 def _sets_the_loop(config: Config) -> bool:
-    """Whether a setting that only the training loop has differs from its default."""
+    """Return whether a setting that only the training loop uses differs from its default."""
     plain = TrainSettings()
     return (
         config.optimizer != OptimizerSettings()
@@ -286,9 +299,9 @@ def _sets_the_loop(config: Config) -> bool:
 
 
 def takes_frozen_features(config: Config, train: Any) -> bool:
-    """Return whether a backbone that could be trained further is better left frozen: there is no GPU to train it on.
+    """Return whether a pretrained backbone is left frozen, since there is no GPU to train it on.
 
-    Whoever sets anything that only training the backbone has asks for that.
+    Setting anything that only matters for training the backbone trains it.
     """
     model = config.model
     return (

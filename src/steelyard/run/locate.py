@@ -1,4 +1,4 @@
-"""Where the files of a run lie: kept absolute, and found again where a run was moved together with its data."""
+"""Paths of a run's files: kept absolute, and adjusted where a run was moved together with its data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FILES = (
         ("model", "weights"),
     ),
 )
-"""Settings that name files; those of validation and test may be splits instead."""
+"""Settings that name files; data.validation and data.test may name splits instead."""
 
 
 def with_absolute_paths(config: Config, datasets: Datasets) -> Config:
-    """Return the settings with absolute paths, so that a run finds its files from any folder."""
+    """Return the settings with absolute paths, so that commands on the run work in any folder."""
     changes: dict[str, dict[str, str]] = {"data": dict(datasets.files)}
     for section, key in (("data", "cache"), ("evaluate", "deploy_prior"), ("model", "weights")):
         value = getattr(getattr(config, section), key)
@@ -36,9 +36,9 @@ def with_absolute_paths(config: Config, datasets: Datasets) -> Config:
 
 
 def run_config(run: str | os.PathLike[str]) -> Config:
-    """Return the settings of a run; a file that lay beside its folder is found where both were moved together.
+    """Return the settings of a run; paths are adjusted where the run was moved together with its files.
 
-    Answers merged into the labels are those that the run keeps a copy of, whatever became of their file.
+    Corrections are read from the copy in the run folder.
     """
     folder = RunFolder(run)
     folder.read_config()  # which tells whether it is whole

@@ -1,4 +1,4 @@
-"""What `steelyard predict` does, from what was typed to what is said."""
+"""The command predict: probabilities and decisions for new items, to a file or an index."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LISTED = 10  # unreadable items that are named
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What was typed after `steelyard predict`."""
+    """Arguments of `steelyard predict`."""
 
     run: str
     data: str
@@ -55,29 +55,31 @@ class PredictRequest:
 
     @property
     def on_bad_image(self) -> OnBad:
-        """What is done about an item that cannot be read."""
+        """Return how an unreadable item is handled."""
         return "skip" if self.skip_bad else "error"
 
 
-def predict(asked: PredictRequest) -> None:
-    """Write probabilities and decisions of new items to a file and into an index, or as CSV to the standard output."""
-    for name, value, known in (("runtime", asked.runtime, RUNTIMES), ("engine", asked.engine, ENGINES)):
+def predict(request: PredictRequest) -> None:
+    """Write probabilities and decisions for new items to a file, an index or both, by default CSV to stdout."""
+    for name, value, known in (("runtime", request.runtime, RUNTIMES), ("engine", request.engine, ENGINES)):
         if value not in known:
             raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
-    if asked.overwrite and asked.index is None:
-        raise ValueError("--overwrite drops what is in an index: give the index with --index, or leave it out")
-    if asked.embeddings and asked.index is None:
-        raise ValueError("--embeddings are kept in an index: give it with --index, or leave them out")
-    if asked.index is not None and not Path(asked.run).is_dir():
-        raise ValueError(f"--index keeps items of a run, but {asked.run} is not a folder: give the folder of the run")
-    if asked.engine == "spark":
-        _by_spark(asked)
+    if request.overwrite and request.index is None:
+        raise ValueError("--overwrite empties an index, but none is given: add --index, or leave it out")
+    if request.embeddings and request.index is None:
+        raise ValueError("--embeddings are kept in an index, but none is given: add --index, or leave it out")
+    if request.index is not None and not Path(request.run).is_dir():
+        raise ValueError(
+            f"--index needs the folder of a run, but {request.run} is not a folder: give the folder of the run"
+        )
+    if request.engine == "spark":
+        _by_spark(request)
         return
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
-        to_stdout = asked.out is None and asked.index is None
-        out = str(Path(folder) / "predictions.csv") if to_stdout else asked.out
-        done, replaced = _here(asked, out, console)
+        to_stdout = request.out is None and request.index is None
+        out = str(Path(folder) / "predictions.csv") if to_stdout else request.out
+        done, replaced = _here(request, out, console)
         if to_stdout:
             with Path(str(out)).open(encoding="utf-8") as lines:
                 shutil.copyfileobj(lines, sys.stdout)
@@ -86,56 +88,62 @@ def predict(asked: PredictRequest) -> None:
     if len(done.bad) > _LISTED:
         say(console, f"Left out {len(done.bad) - _LISTED:,} more: their rows have no probabilities", "yellow")
     if not to_stdout:
-        places = " and ".join(place for place in (asked.out, asked.index) if place is not None)
+        destinations = " and ".join(
+            destination for destination in (request.out, request.index) if destination is not None
+        )
         left = f", {len(done.bad):,} of them unreadable" if done.bad else ""
         again = f", {replaced:,} replaced" if replaced else ""
-        say(console, f"{plural(done.n_items, 'item')}{left} in {places}{again}.")
+        say(console, f"{plural(done.n_items, 'item')}{left} in {destinations}{again}.")
 
 
-def _here(asked: PredictRequest, out: str | None, console: Console) -> tuple[Predicted, int]:
+def _here(request: PredictRequest, out: str | None, console: Console) -> tuple[Predicted, int]:
     """Predict in this process, to a file, an index, or both; return how many items were replaced in the index too."""
-    embeds = asked.embeddings or (asked.index is not None and keeps_embeddings(asked.index))
-    if asked.runtime == "onnx":
-        if asked.device not in ("auto", "cpu"):
-            raise ValueError(f"--device is {asked.device!r}, but onnxruntime is used on the CPU: leave it out")
+    embeds = request.embeddings or (request.index is not None and keeps_embeddings(request.index))
+    if request.runtime == "onnx":
+        if request.device not in ("auto", "cpu"):
+            raise ValueError(f"--device is {request.device!r}, but --runtime onnx runs on the CPU: leave it out")
         if embeds:
-            raise ValueError("--runtime is onnx, which gives no embeddings for the index: leave it out")
-        model = load_onnx(asked.run)
-        names, inputs = model.names, model.open(asked.data, asked.images, asked.on_bad_image)
-        scored = model.scores(inputs, asked.batch_size, _workers(inputs, asked.batch_size))
+            raise ValueError("--runtime onnx gives no embeddings, which this index keeps: leave it out")
+        model = load_onnx(request.run)
+        names, inputs = model.names, model.open(request.data, request.images, request.on_bad_image)
+        scored = model.scores(inputs, request.batch_size, _workers(inputs, request.batch_size))
     else:
-        trained = RunFolder(asked.run).load()
-        names, inputs = trained.names, inputs_at(trained, asked.data, asked.images, asked.on_bad_image)
-        workers, device = _workers(inputs, asked.batch_size), pick_device(asked.device, "--device")
-        if has_blocks(trained) and (asked.top or len(names) >= MANY_LABELS):
-            return _top(asked, out, trained, inputs, device), 0
-        scored = prediction.scores(trained, inputs, asked.batch_size, workers, device, console, embeds)
+        trained = RunFolder(request.run).load()
+        names, inputs = trained.names, inputs_at(trained, request.data, request.images, request.on_bad_image)
+        workers, device = _workers(inputs, request.batch_size), pick_device(request.device, "--device")
+        if has_blocks(trained) and (request.top or len(names) >= MANY_LABELS):
+            return _top(request, out, trained, inputs, device), 0
+        scored = prediction.scores(trained, inputs, request.batch_size, workers, device, console, embeds)
     # Before 14.3 rich ends even a disabled bar with an empty line, where it does not go to a terminal.
     where = console if console.is_terminal else Console(quiet=True)
     shows = Progress(console=where, transient=True, disable=not console.is_terminal)
     with ExitStack() as opened:
         sinks: list[prediction.Sink] = []
         if out is not None:
-            file = prediction.file_sink(out, names, "", asked.form, asked.top, asked.raw_ids)
+            file = prediction.file_sink(out, names, "", request.form, request.top, request.raw_ids)
             sinks.append(opened.enter_context(file))
-        if asked.index is not None:
-            keeping = opened.enter_context(into_index(asked.run, names, asked.index, asked.overwrite))
+        if request.index is not None:
+            keeping = opened.enter_context(into_index(request.run, names, request.index, request.overwrite))
             sinks.append(lambda some: keeping.put(some.rows.ids, some.rows.probabilities, some.paths, some.embeddings))
         bars = opened.enter_context(shows)
         bar = bars.add_task("predicting", total=inputs.n_items)
         done = prediction.pour(scored, sinks, inputs.n_items, lambda n, all: bars.update(bar, completed=n, total=all))
-    return done, keeping.replaced if asked.index is not None else 0
+    return done, keeping.replaced if request.index is not None else 0
 
 
-def _top(asked: PredictRequest, out: str | None, trained: Trained, inputs: Inputs, device: torch.device) -> Predicted:
+def _top(request: PredictRequest, out: str | None, trained: Trained, inputs: Inputs, device: torch.device) -> Predicted:
     """Write the likeliest labels of each item, best first, of a model of many labels."""
-    if asked.top < 1:
+    if request.top < 1:
         n = len(trained.names)
-        raise ValueError(f"the run has {n:,} labels, too many for a column each: give --top 20 for the likeliest 20")
-    if out is None or asked.index is not None:
-        raise ValueError("--index keeps every label of an item, and this run has too many: give --out FILE")
-    rows = blocks.top_rows(trained, inputs, asked.top, asked.batch_size, _workers(inputs, asked.batch_size), device)
-    with blocks.top_sink(out, trained.names, trained.thresholds, asked.raw_ids) as sink:
+        raise ValueError(f"the run has {n:,} labels, too many for one column each: give --top 20 for the likeliest 20")
+    if out is None or request.index is not None:
+        raise ValueError(
+            "an index keeps every label of an item, but this run has too many: give --out FILE, no --index"
+        )
+    rows = blocks.top_rows(
+        trained, inputs, request.top, request.batch_size, _workers(inputs, request.batch_size), device
+    )
+    with blocks.top_sink(out, trained.names, trained.thresholds, request.raw_ids) as sink:
         return blocks.pour_top(rows, sink, inputs.n_items, None)
 
 
@@ -145,12 +153,12 @@ def _workers(inputs: Inputs, batch_size: int) -> int:
     return n_workers(-1, None) if several else 0
 
 
-def _by_spark(asked: PredictRequest) -> None:
+def _by_spark(request: PredictRequest) -> None:
     """Predict in the tasks of a Spark cluster, Parquet in and Parquet out."""
     from steelyard.predict import spark as spark_prediction
 
-    plain = PredictRequest(asked.run, asked.data)
-    for name, what in (
+    plain = PredictRequest(request.run, request.data)
+    for name, limitation in (
         ("index", "writes no index"),
         ("form", "writes the wide form only"),
         ("top", "writes the wide form only"),
@@ -158,19 +166,21 @@ def _by_spark(asked: PredictRequest) -> None:
         ("device", "scores on the CPUs of its machines"),
         ("runtime", "scores with torch"),
     ):
-        if getattr(asked, name) != getattr(plain, name):
-            raise ValueError(f"--{name.replace('_', '-')} is {getattr(asked, name)!r}, but Spark {what}: leave it out")
-    if asked.data == "-":
-        raise ValueError("Spark reads Parquet files, not the standard input: give a file or a folder of them")
-    if asked.out is None:
-        raise ValueError("Spark writes a folder of Parquet files: name it with --out")
+        if getattr(request, name) != getattr(plain, name):
+            raise ValueError(
+                f"--{name.replace('_', '-')} is {getattr(request, name)!r}, but Spark {limitation}: leave it out"
+            )
+    if request.data == "-":
+        raise ValueError("DATA is -, but Spark reads Parquet files: give a file or a folder of them")
+    if request.out is None:
+        raise ValueError("--engine spark writes a folder of Parquet files: name it with --out")
     done = spark_prediction.predict(
-        asked.run,
-        asked.data,
-        asked.out,
-        images=asked.images,
-        on_bad_image=asked.on_bad_image,
-        batch_size=asked.batch_size,
+        request.run,
+        request.data,
+        request.out,
+        images=request.images,
+        on_bad_image=request.on_bad_image,
+        batch_size=request.batch_size,
     )
     left = f", {done.n_bad:,} of them unreadable" if done.n_bad else ""
     say(Console(stderr=True), f"{plural(done.n_items, 'item')}{left} in {done.path}.")

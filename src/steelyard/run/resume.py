@@ -1,4 +1,4 @@
-"""A run begun, or one that was broken off taken up again: the same settings, labels and inputs, or a refusal."""
+"""Begin a run, or resume an interrupted one if settings, labels and inputs are the same."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from steelyard.training import group
 from steelyard.training.distributed import together
 
 FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
-"""Settings that may differ when an unfinished run goes on: they do not change what it computes, or hardly."""
+"""Settings that may differ when a run resumes: they do not change its result, or hardly."""
 
 
 @contextmanager
 def sole_writer(folder: RunFolder) -> Iterator[None]:
-    """Keep other commands from writing to the folder of a run; of several processes the first does so for all."""
+    """Lock the folder of a run against other commands that write; the first of several processes holds the lock."""
     with ExitStack() as held:
         together(lambda: held.enter_context(folder.writing()) if group.is_first() else None)
         yield
 
 
 def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: bool) -> None:
-    """Prepare the folder of a new run, or check that the unfinished one in it is the same; the first process does.
+    """Prepare the folder of a new run, or check that the unfinished run in it is the same; the first process does it.
 
-    An unfinished run without a checkpoint has nothing to lose and makes room, whatever its settings were.
+    An unfinished run without a checkpoint has nothing to lose and is replaced, whatever its settings were.
     """
     if not group.is_first():
         return
@@ -47,17 +47,19 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
         if datasets.corrections is not None:
             folder.write_corrections(datasets.corrections.source)
         return
-    remedy = "give the same to go on, --overwrite to start anew, or another --out"
+    remedy = "give the same to resume, --overwrite to start again, or another --out"
     old = load_config(folder / "config.toml").as_dict()
     for key in ("path", "images"):  # once kept as they were given
         old["data"][key] = str(Path(old["data"][key]).absolute()) if old["data"][key] else ""
     free = {f"{section}.{key}" for section, key in FREE}
     if changed := [name for name in differences(config.as_dict(), old) if name not in free]:
         raise ValueError(f"{folder.path} holds an unfinished run with another {changed[0]}: {remedy}")
-    for what, value in started.items():
-        was = before.get(what)
-        if was != value and (what != "inputs" or None not in (was, value)):  # files may lie in memory the next time
-            raise ValueError(f"{folder.path} holds an unfinished run on other {what}: {remedy}")
+    for fact, value in started.items():
+        earlier = before.get(fact)
+        if earlier != value and (
+            fact != "inputs" or None not in (earlier, value)
+        ):  # files may lie in memory the next time
+            raise ValueError(f"{folder.path} holds an unfinished run on other {fact}: {remedy}")
 
 
 def differences(settings: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -71,7 +73,7 @@ def differences(settings: Mapping[str, Any], others: Mapping[str, Any]) -> list[
 
 
 def facts(datasets: Datasets) -> dict[str, Any]:
-    """Return what an unfinished run is known again by: checksums of labels, and of inputs that lie in memory."""
+    """Return the facts by which an unfinished run is recognised: checksums of labels and of inputs in memory."""
     held = datasets.validation
     return {
         "training labels": _fingerprint(datasets.train.labels),
@@ -82,7 +84,7 @@ def facts(datasets: Datasets) -> dict[str, Any]:
 
 
 def _fingerprint(labels: Labels) -> int:
-    """A checksum of the table of labels: who has which, and whether what is not listed is absent or unknown."""
+    """Return a checksum of the labels, and of whether a label that is not listed is absent or unknown."""
     items, columns, values = labels.cells()
     words = [np.ascontiguousarray(part).view(np.uint8) for part in (items, columns, values)]
     total = zlib.crc32("\n".join([f"{labels.n_items} {labels.fill}", *labels.names]).encode())

@@ -1,4 +1,4 @@
-"""`report.html` of a run folder: written when training ends, when the run is calibrated anew, and when asked for."""
+"""Write `report.html` and `card.md` of a run folder, after training, after recalibration and by `steelyard report`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NAME, CARD = "report.html", "card.md"
 
 
 def write_card(folder: RunFolder, facts: Mapping[str, Any]) -> None:
-    """Write the model card of a run from its files; `facts` is what `run.json` holds, or will hold."""
+    """Write the model card of a run from its files; `facts` is the content of `run.json`."""
     config = tomllib.loads(folder.read_config())
     card = model_card(folder.path.name or "run", config, facts, folder.read_metrics(), folder.read_race())
     write_atomic(folder / CARD, card)
 
 
 def evaluated_of(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> Evaluated:
-    """Return what a page draws of a trained model's outputs, grouped and binned as the metrics are."""
+    """Return a trained model's outputs as pages draw them, grouped and binned like the metrics."""
     has = judged.reading.has_probability
     return Evaluated(
         names=trained.names,
@@ -54,15 +54,15 @@ def write_report(
     split: str,
     path: Path | None = None,
 ) -> bool:
-    """Write the page of what was judged and return True; without matplotlib nothing is written.
+    """Write the page of an evaluation and return True; without matplotlib nothing is written.
 
     Args:
-        folder: of the run.
-        trained: what was judged, and its configuration.
-        judged: its outputs, which `metrics` are of.
+        folder: the run.
+        trained: the model and its configuration.
+        judged: its outputs, which `metrics` measure.
         settings: the section [evaluate].
-        split: what the items are called.
-        path: where it is written; None: in the folder.
+        split: name of the items.
+        path: file to write; None for report.html in the folder.
     """
     if not has_matplotlib():
         return False
@@ -82,16 +82,16 @@ def write_report(
 
 
 def mark_outdated(folder: RunFolder) -> None:
-    """Say on the page of a run that it was calibrated anew since."""
+    """Write on the page of a run that it was recalibrated since."""
     add_paragraph(
         folder / NAME,
-        "The run was calibrated anew since this page was written: probabilities, thresholds and their scores on it are "
-        "those before. Those of now are in metrics.json, under recalibration.",
+        "The run was recalibrated after this page was written, so probabilities, thresholds and scores below are the "
+        "earlier ones. The current ones are in metrics.json, under recalibration.",
     )
 
 
 def _again(folder: RunFolder, config: str) -> str:
-    """What repeats the run."""
+    """Return the command that repeats the run."""
     file = folder / "config.toml"
     if tomllib.loads(config).get("data", {}).get("path"):
         return shlex.join(["steelyard", "train", str(file), "--out", f"{folder.path}-again"])

@@ -1,4 +1,4 @@
-"""`steelyard search`: from what was typed to what is printed. Imports neither torch nor anything of training."""
+"""The command `steelyard search`. Imports neither torch nor the training modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from steelyard._console import console_of, plain
 from steelyard.folder.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
-from steelyard.search.formula import Term
+from steelyard.search.formula import LabelTerm
 from steelyard.search.pointer import exists
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find(
         k: how many items.
         as_json: whether JSON is printed.
         sheet: a file for a contact sheet, PNG or HTML by its ending.
-        explain: whether it is shown where each score came from.
+        explain: whether to print how each score was computed.
         engine: "duckdb" or "spark".
         like: the id of an item: those like it come first.
     """
@@ -59,41 +59,41 @@ def find(
 
         contact_sheet.check(sheet)
     with open_index(run_or_index_folder) as index:
-        if beware := outdated(index, run_or_index_folder):
-            Console(stderr=True).print(Text(beware, "yellow"), soft_wrap=True)
-        asked = Query.parse(query, index.names) if query.strip() else None
-        hits = [hit for hit in _ranked(index, asked, k, engine, like) if hit.score > 0]  # others the query rules out
-        said = " ".join([*([str(asked)] if asked else []), *([f"like {like}"] if like is not None else [])])
+        if warning := outdated(index, run_or_index_folder):
+            Console(stderr=True).print(Text(warning, "yellow"), soft_wrap=True)
+        parsed = Query.parse(query, index.names) if query.strip() else None
+        hits = [hit for hit in _ranked(index, parsed, k, engine, like) if hit.score > 0]  # others the query rules out
+        described = " ".join([*([str(parsed)] if parsed else []), *([f"like {like}"] if like is not None else [])])
         paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
-        reasons = _reasons(index, asked, hits) if explain and asked is not None else None
+        reasons = _reasons(index, parsed, hits) if explain and parsed is not None else None
         left_out = ""
         if sheet is not None:
             shown = [contact_sheet.SheetItem(hit, path) for hit, path in zip(hits, paths, strict=True)]
-            left_out = contact_sheet.write_sheet(sheet, f"{said}: {len(hits):,} of {index.n_items:,} items", shown)
+            left_out = contact_sheet.write_sheet(sheet, f"{described}: {len(hits):,} of {index.n_items:,} items", shown)
         if as_json:
-            print(json.dumps(_document(said, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))
+            print(json.dumps(_document(described, index, hits, paths, reasons), ensure_ascii=False, allow_nan=False))
         else:
-            _show(console_of(), said, asked, index, hits, reasons)
+            _show(console_of(), described, parsed, index, hits, reasons)
             if sheet is not None:
                 Console(stderr=True).print(Text(f"The images are in {plain(sheet)}. {left_out}".rstrip()))
 
 
 def open_index(folder: str | os.PathLike[str]) -> Index:
     """Return the index in a folder, or in that of a run."""
-    place = Path(folder)
-    if exists(place):
-        return Index.open(place)
-    if not place.is_dir():
-        raise ValueError(f"{place} is not a folder: give the folder of a run or of an index")
-    if not exists(place / INDEX):
-        if not (place / "config.toml").is_file():
-            raise ValueError(f"{place} is neither a run nor an index: give the folder of one")
-        raise ValueError(f"{place} has no index yet: make one with {index_command(place, place / INDEX)}")
-    return Index.open(place / INDEX)
+    path = Path(folder)
+    if exists(path):
+        return Index.open(path)
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a folder: give the folder of a run or of an index")
+    if not exists(path / INDEX):
+        if not (path / "config.toml").is_file():
+            raise ValueError(f"{path} is neither a run nor an index: give the folder of one")
+        raise ValueError(f"{path} has no index yet: make one with {index_command(path, path / INDEX)}")
+    return Index.open(path / INDEX)
 
 
 def outdated(index: Index, run: str | os.PathLike[str]) -> str:
-    """Return a sentence where the index is of its run before that was retrained or recalibrated, else ""."""
+    """Return a warning if the run was retrained or recalibrated after the index was made, else ""."""
     if not Path(run, "run.json").is_file() or not is_outdated(index.notes, run):
         return ""
     return (
@@ -103,7 +103,7 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
 
 
 def index_command(run: str | os.PathLike[str], index: Path) -> str:
-    """The command that makes an index, to be copied."""
+    """Return the command that makes an index, ready to be copied."""
     return shlex.join(["steelyard", "predict", os.fspath(run), "DATA", "--index", str(index)])
 
 
@@ -122,37 +122,37 @@ def _reasons(index: Index, query: Query, hits: list[Hit]) -> list[Explanation]:
 
 
 def _document(
-    said: str, index: Index, hits: list[Hit], paths: list[str | None], reasons: list[Explanation] | None
+    described: str, index: Index, hits: list[Hit], paths: list[str | None], reasons: list[Explanation] | None
 ) -> dict[str, Any]:
     listed: list[dict[str, Any]] = [{**hit._asdict(), "path": path} for hit, path in zip(hits, paths, strict=True)]
     for hit, reason in zip(listed, reasons or [], strict=False):
         hit["steps"] = [step._asdict() for step in reason.steps]
-    return {"query": said, "items": index.n_items, "hits": listed}
+    return {"query": described, "items": index.n_items, "hits": listed}
 
 
 def _show(
     console: Console,
-    said: str,
+    described: str,
     query: Query | None,
     index: Index,
     hits: list[Hit],
     reasons: list[Explanation] | None,
 ) -> None:
     if not hits:
-        console.print(Text(f"None of {index.n_items:,} items fits {plain(said)}."))
+        console.print(Text(f"None of {index.n_items:,} items fits {plain(described)}."))
         return
-    wanted: dict[str, set[bool]] = {}
+    signs: dict[str, set[bool]] = {}
     for label, is_wanted in query.terms if query else ():
-        wanted.setdefault(label, set()).add(is_wanted)
+        signs.setdefault(label, set()).add(is_wanted)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", justify="right", style="dim")
     table.add_column("score", justify="right", no_wrap=True)
     for label in hits[0].probabilities:
-        table.add_column(Text(plain(str(Term(label, wanted[label] != {False})))), justify="right", overflow="fold")
+        table.add_column(Text(plain(str(LabelTerm(label, signs[label] != {False})))), justify="right", overflow="fold")
     table.add_column("item", overflow="fold")
-    for place, hit in enumerate(hits, 1):
+    for rank, hit in enumerate(hits, 1):
         cells = [Text(f"{eta:.3f}") for eta in hit.probabilities.values()]
-        table.add_row(str(place), _score(hit.score), *cells, Text(plain(hit.id)))
+        table.add_row(str(rank), _score(hit.score), *cells, Text(plain(hit.id)))
     console.print(table)
     for hit, reason in zip(hits, reasons or [], strict=False):
         console.print(Text(f"\n{plain(hit.id)}", "bold"))

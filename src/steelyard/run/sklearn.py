@@ -1,8 +1,9 @@
-"""A scikit-learn estimator over the same training, for feature matrices."""
+"""Scikit-learn estimator for feature matrices, trained like any run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -21,31 +22,47 @@ except ImportError:  # scikit-learn before 1.6
 
 
 from steelyard.config.sections import Thresholds
+from steelyard.data.given import given_labels, lists_of_labels
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
 from steelyard.run.api import Run, fit
 
 
 class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A multi-label classifier of features (N, F) whose probabilities are calibrated on items it holds out.
+    """Multi-label classifier of features (N, F) with calibrated probabilities.
 
     `predict_proba` gives η (N, L), `decision_function` log-odds, and `predict` 1 where these are above 0, as
-    scikit-learn's classifiers do, unless `thresholds` says otherwise. `score` is the mean average precision over known
-    labels. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` are the names of its columns, or
-    their numbers.
+    scikit-learn's classifiers do, unless `thresholds` is set. `score` is the mean average precision over known labels.
+    y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` holds the names of its columns, or their
+    numbers.
 
     Args:
         recipe: a method of `steelyard train --recipes`; "auto" lets small models compete on the items.
-        hidden: units of a hidden layer, trained by the training loop; 0 for what the recipe does.
-        epochs, batch_size, lr, weight_decay: of the training loop, which setting one of them asks for; 0 or None is
-            what suits the data.
-        validation: the share of items held out for calibration and thresholds; None: folds of all items, or a tenth
-            for the training loop; 0 for none.
-        thresholds: what `predict` decides by: "half", or one threshold per label as `steelyard train` chooses them:
-            "f1", "precision", "recall", "cost".
-        seed: of everything random.
-        settings: any other settings, a nested dict in the shape of the TOML file.
+        hidden: units of a hidden layer, trained by the training loop; 0 for none beyond the recipe's.
+        epochs: epochs of the training loop; 0 chooses by the data. It and the next three imply the loop.
+        batch_size: items per batch of the training loop; 0 chooses by the data.
+        lr: learning rate of the training loop; None for the default.
+        weight_decay: weight decay of the training loop; None for the default.
+        validation: share of items held out for calibration and thresholds; None takes folds of all items, or a tenth
+            for the training loop; 0 holds out none.
+        thresholds: thresholds of `predict`: "half", or one per label as `steelyard train` chooses them: "f1",
+            "precision", "recall", "cost".
+        seed: seed of everything random.
+        settings: other settings, a nested dict in the shape of the TOML file.
         verbose: whether progress is shown.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> x = np.random.default_rng(0).normal(size=(80, 3))
+        >>> y = (x[:, :2] > 0).astype(int)
+        >>> classifier = sy.SteelyardClassifier("bce", validation=0.25).fit(x, y)
+        >>> classifier.predict_proba(x[:5]).shape
+        (5, 2)
+        >>> classifier.predict(np.array([[3.0, -3.0, 0.0]]))
+        array([[1, 0]])
+        >>> classifier.score(x, y) > 0.9
+        True
     """
 
     run_: Run
@@ -71,15 +88,19 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed, self.settings, self.verbose = seed, settings, verbose
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Train on features X (N, F) and labels y (N, L); items that share a value of `groups` (N,) stay together."""
+        """Train on features and labels, and return the classifier.
+
+        Args:
+            X: features (N, F).
+            y: labels (N, L) of 1, 0, −1 (unknown) or between.
+            groups: one value per item, (N,); items that share it stay together in every split.
+        """
         if y is None:
             raise ValueError(
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
             )
         x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
-        names = [str(name) for name in y.columns] if hasattr(y, "columns") else None
-        values = y if hasattr(y, "toarray") else _label_values(y)
-        labels = Labels(values, names) if isinstance(values, np.ndarray) else Labels.from_scipy(values, names=names)
+        labels, named = _labels_of(y)
         overrides: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
             "optimizer": {"lr": self.lr, "weight_decay": self.weight_decay},
@@ -92,33 +113,39 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.run_ = fit(
             (x, labels), self.recipe, validation=share, groups=groups, settings=overrides, verbose=self.verbose
         )
-        self.classes_ = np.arange(labels.n_labels) if names is None else np.array(names)
+        self.classes_ = np.array(labels.names) if named else np.arange(labels.n_labels)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """Return η (N, L)."""
+        """Return the calibrated probabilities η (N, L) of features X (N, F)."""
         x = self._features(X)
         return self.run_.probability(x, device="cpu")
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Return log η/(1−η) (N, L)."""
+        """Return the log-odds log η/(1−η) (N, L) of features X (N, F)."""
         x = self._features(X)
         odds: NDArray[np.float32] = self.run_.trained.reading.log_odds(self.run_.logits(x, device="cpu"))
         return odds
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return 1 where a label is decided present, else 0, (N, L)."""
+        """Return 1 where a label is decided present, else 0, (N, L), for features X (N, F)."""
         x = self._features(X)
         if (self.run_.trained.thresholds == 0.5).all():  # log-odds of 0 are undecided: absent, as in scikit-learn
             return (self.decision_function(x) > 0).astype(np.int64)
         return self.run_.decide(x, device="cpu").astype(np.int64)
 
     def score(self, X: Any, y: Any, sample_weight: None = None) -> float:
-        """Return the mean average precision over known labels; a model without probabilities is ranked by logits."""
+        """Return the mean average precision over known labels; without probabilities logits rank the items.
+
+        Args:
+            X: features (N, F).
+            y: labels (N, L).
+            sample_weight: must be None, which scikit-learn passes.
+        """
         if sample_weight is not None:
             raise ValueError("sample_weight is given, but average precision here has none: leave it out")
-        values = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
         x = self._features(X)
+        values = _labels_of(y, self.run_.names)[0].values
         ranked = self.run_.trained.reading.has_probability
         scores = self.decision_function(x) if ranked else self.run_.logits(x, device="cpu")
         return mean_average_precision(scores, values)
@@ -136,8 +163,15 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _label_values(y: Any) -> NDArray[Any]:
-    """Return labels as an array (N, L), numbers among objects as numbers."""
+def _labels_of(y: Any, names: Sequence[str] | None = None) -> tuple[Labels, bool]:
+    """Return y as a table of labels, and whether it names them: a DataFrame, or one list of labels per item.
+
+    `names` are those of training, where these are other items.
+    """
+    if hasattr(y, "toarray"):
+        return given_labels(y), False
+    if (listed := lists_of_labels(y)) is not None:
+        return given_labels(listed, names), True
     values = np.asarray(y)
     if values.ndim != 2:
         kind = f", {type_of_target(values)}" if values.ndim == 1 and values.size else ""
@@ -145,9 +179,9 @@ def _label_values(y: Any) -> NDArray[Any]:
             f"y has shape {values.shape}{kind}: Only binary classification is supported. Give one column of 0 and 1 "
             "per class, (N, L); of a single class y[:, None]"
         )
-    if values.dtype != object:
-        return values
-    try:
-        return values.astype(np.float64)
-    except (TypeError, ValueError):
-        return values
+    if hasattr(y, "columns"):
+        return given_labels(y if hasattr(y, "to_numpy") else values, [str(name) for name in y.columns]), True
+    if values.dtype == object:  # numbers among objects are numbers
+        with suppress(TypeError, ValueError):
+            values = values.astype(np.float64)
+    return given_labels(values), False

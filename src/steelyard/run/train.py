@@ -1,14 +1,12 @@
-"""The whole job: data → model → training → calibration → evaluation → report, kept in one run folder."""
+"""Train a run: data → model → training → calibration → evaluation → report, in one run folder."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
-from torch import nn
 
 from steelyard._console import tell
 from steelyard.balance.processes import n_processes
@@ -24,16 +22,16 @@ from steelyard.run.blocks.learn import takes_blocks, with_budget
 from steelyard.run.checks import refuse, warnings_for
 from steelyard.run.datasets import MANY_LABELS, SHARE, Datasets, given_datasets, open_datasets, split_off
 from steelyard.run.finish import finish
-from steelyard.run.learn import Follow, TrainingResult, learn_with, learner_of, make_model, takes_frozen_features
+from steelyard.run.learn import TrainingResult, TrainRequest, learn_with, learner_of, make_model, takes_frozen_features
 from steelyard.run.resume import begin_run, sole_writer
 from steelyard.training import group
 from steelyard.training.budget import Workload, draws_of, settled
 from steelyard.training.distributed import missing_others, together
-from steelyard.training.progress import Logger
 from steelyard.training.settings import LOOPS, Learner
+from steelyard.training.small_models import assuming_negative
 
 Configure = Callable[[str | None], Config]
-"""From the name of a recipe, None for none, to the settings: "auto" is resolved in between, by the labels."""
+"""From the name of a recipe, None for none, to the settings."""
 
 
 _FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
@@ -44,24 +42,8 @@ _NO_GPU = (
 )
 
 
-class TrainRequest(NamedTuple):
-    """What to train, and on what."""
-
-    config: Config
-    recipe: str | None
-    why: str
-    """Why "auto" chose the recipe; "" where it did not."""
-    datasets: Datasets
-    follow: Follow | None = None
-    """Called after every epoch of the training loop that is validated."""
-    logger: Logger | None = None
-    """What keeps the numbers of every epoch, beside history.jsonl."""
-    module: nn.Module | None = None
-    """The user's own, where model.backbone is own."""
-
-
 def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None = None) -> TrainRequest:
-    """Open the data and settle recipe and learner: what "auto" stands for depends on inputs and training labels."""
+    """Open the data and choose recipe and learner, since "auto" depends on inputs and training labels."""
     given = configure(None if recipe == "auto" else recipe)
     config = given
     if given.data.validation == "auto":  # the learner decides, which is not known yet
@@ -75,6 +57,8 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
         datasets = datasets._replace(notes=(*datasets.notes, _NO_GPU))
     config = config.with_overrides({"model": {"frozen": frozen}})
     learner: Learner = "loop" if len(datasets.train) == 0 else learner_of(config, recipe, datasets.train)
+    if recipe not in (None, "auto"):
+        _check_no_race(config, recipe, learner)
     name, why = recipe, ""
     if recipe == "auto" and learner == "race":
         why = "small models compete on the features, and items that they were not fitted to decide"
@@ -103,8 +87,16 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
     return TrainRequest(config, name, why, datasets)
 
 
+def _check_no_race(config: Config, recipe: str | None, learner: Learner) -> None:
+    """Refuse what only recipe auto has, where another recipe is to be trained."""
+    train = config.train
+    of_race = {"train.learner race": learner == "race", "--budget": train.budget, "--single": train.single}
+    if given := [name for name, is_set in of_race.items() if is_set]:
+        raise ValueError(f"{' and '.join(given)}: only recipe auto has a race, but --recipe is {recipe}: leave one out")
+
+
 def _with_budget(config: Config, datasets: Datasets) -> Config:
-    """Return the settings with batch size, epochs, warm-up, monitor and patience decided; see `settled`."""
+    """Return the settings with batch size, epochs, warm-up, monitor and patience filled in; see `settled`."""
     labels, held = datasets.train.labels, datasets.validation
     work = Workload(
         labels,
@@ -123,27 +115,26 @@ def _with_budget(config: Config, datasets: Datasets) -> Config:
 def run(
     request: TrainRequest, out: Path, overwrite: bool = False, console: Console | None = None, draws: bool = True
 ) -> Trained:
-    """Do the job and return what was trained; an unfinished run in `out` goes on where it was.
+    """Train a run and return it; an unfinished run in `out` resumes.
 
     Args:
-        request: what to train on what.
+        request: settings, recipe and data.
         out: the run folder.
         overwrite: whether a run in it is replaced.
-        console: where progress is shown, None for nowhere.
+        console: shows progress; None shows nothing.
         draws: whether `report.html` and the index are written.
     """
     console = console if console is not None and group.is_first() else Console(quiet=True)
     folder = RunFolder(out)
     with sole_writer(folder):
         result = learn(request, folder, overwrite, console)
-        result.recipe, result.why = request.recipe, request.why
         if request.config.train.learner == "blocks":
             return finish_blocks(result)
-        return finish(result, request.datasets, console, draws)
+        return finish(result, request, console, draws)
 
 
 def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Console) -> TrainingResult:
-    """Train, and leave it at that: nothing is calibrated, measured or kept but checkpoints; for the rest see `run`."""
+    """Train only: nothing is calibrated, measured or kept but checkpoints; `run` does the rest."""
     config, datasets = request.config, request.datasets
 
     def begin() -> None:
@@ -154,7 +145,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
         together(begin)
     _announce(request, console)
     model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger, request.module))
-    if overwrite:  # what is there goes only now that the rest was not refused
+    if overwrite:  # only now, so that a refused setting does not cost the old run
         together(begin)
     begun = time.monotonic()
     result = together(lambda: TrainingResult.begun(config, folder, model, datasets, console))
@@ -165,7 +156,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
 
 
 def _announce(request: TrainRequest, console: Console) -> None:
-    """Say what is trained on what, and what to beware of."""
+    """Print the recipe, the number of items and labels, and warnings."""
     config, datasets = request.config, request.datasets
     labels = datasets.train.labels
     for note in datasets.notes:
@@ -173,14 +164,18 @@ def _announce(request: TrainRequest, console: Console) -> None:
     if request.why:
         tell(console, f"Recipe {request.recipe}: {request.why}.")
     parts = [f"{plural(len(datasets.train), 'item')} to train on"]
-    for data, what in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
+    for data, purpose in ((datasets.validation, "to validate on"), (datasets.test, "to test on")):
         if data is not None:
-            parts.append(f"{len(data):,} {what}")
+            parts.append(f"{len(data):,} {purpose}")
     tell(console, f"{', '.join(parts)}; {plural(labels.n_labels, 'label')}.")
     if config.train.learner == "blocks":
         many = f"{MANY_LABELS:,} labels or more: " if labels.n_labels >= MANY_LABELS else ""
         tell(console, f"{many}a linear model is trained one block of labels at a time (train.learner is blocks).")
     if n_processes() > 1:
         tell(console, f"{n_processes()} processes share every batch of {config.train.batch_size}.")
+    if (
+        config.train.learner == "race"
+    ):  # which assumes unknown labels absent where only positives are known, and says so
+        labels = assuming_negative(datasets.train)[0].labels
     for sentence in warnings_for(config, labels):
         tell(console, f"Beware: {sentence}.", "yellow")

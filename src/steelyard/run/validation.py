@@ -1,4 +1,4 @@
-"""What is measured after every epoch: a few numbers, on the validation items."""
+"""Scores on the validation items after an epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from steelyard.training.step import pick_precision
 
 
 def is_single_label(settings: EvaluateSettings, labels: Labels) -> bool:
-    """Return whether items have one label each, as `evaluate.single_label` says or as the training labels show."""
+    """Return whether every item has one label, by `evaluate.single_label` or else by the training labels."""
     if settings.single_label != "auto":
         return settings.single_label == "yes"
     items, _, values = labels.cells()
@@ -39,10 +39,10 @@ def validator(
     precision: str,
     follow: Callable[[nn.Module, torch.device], None] | None = None,
 ) -> Validate:
-    """Return what the training loop calls after an epoch: (model, device) → metrics of `data`, read by the link.
+    """Return the function that the training loop calls after an epoch: (model, device) → metrics of `data`.
 
-    `follow`, if given, is called first, with the same model and device. PLM that observes validation items has its
-    ratios moved by these outputs.
+    Probabilities are those of the loss's link. `follow`, if given, is called first with the same model and device. PLM
+    with observes = "validation" updates its ratios from these outputs.
     """
     masking = objective.masking
 
@@ -60,35 +60,35 @@ def validator(
 
 
 def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, single_label: bool) -> dict[str, float]:
-    """Return mAP, F1 at probability ½, ACE and log-loss of known labels, and the error by argmax where it applies.
+    """Return mAP, F1 at probability ½, ACE and log-loss of known labels, and for single labels the error by argmax.
 
-    Where labels are unknown there are mAP and log-loss with those taken as absent, too. A loss without a link has mAP
-    and the error only; the others are then NaN.
+    Where labels are unknown, mAP and log-loss with those taken as absent are added. A loss without a link has mAP and
+    the error only; the others are NaN.
     """
     bad = ~torch.isfinite(logits) & known(targets)
     if bool(bad.any()):
         i, c = bad.nonzero()[0].tolist()
         raise ValueError(
             f"the network gives {logits[i, c].item()} for label {c} of validation item {i}: lower optimizer.lr, or "
-            "look at that item"
+            "check that item"
         )
-    found = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
+    metrics = {"map": mean_average_precision(logits, targets), "f1": math.nan, "ace": math.nan, "loss": math.nan}
     log_odds = None
     try:
         log_odds = objective.log_odds(logits.double())
         eta = torch.sigmoid(log_odds)
-        found["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
-        found["ace"] = float(calibration_error(eta, targets, bins).ace)
-        found["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
+        metrics["f1"] = float(precision_recall_f1(eta >= 0.5, targets).macro.f1)
+        metrics["ace"] = float(calibration_error(eta, targets, bins).ace)
+        metrics["loss"] = float(item_log_loss(log_odds, targets).sum() / known(targets).sum())
     except NoLink:
         pass
     if bool((targets == UNKNOWN).any()):
         assumed = targets.clamp_min(0)
-        found["assumed_map"] = mean_average_precision(logits, assumed)
-        found["assumed_loss"] = math.nan
+        metrics["assumed_map"] = mean_average_precision(logits, assumed)
+        metrics["assumed_loss"] = math.nan
         if log_odds is not None:
-            found["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
+            metrics["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
     if single_label:
         one = (targets >= 0.5).sum(1) == 1  # others, such as images that could not be read, have no right answer
-        found["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())
-    return found
+        metrics["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())
+    return metrics

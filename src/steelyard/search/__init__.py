@@ -1,4 +1,4 @@
-"""Find: from "dog & person & ~car" to the items that most probably are that."""
+"""Search: find the items that best match a query such as "dog & person & ~car"."""
 
 from steelyard.search.index import Hit, Index
 from steelyard.search.query import Query, QueryError

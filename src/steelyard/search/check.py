@@ -1,7 +1,7 @@
-"""Data files that nobody on this machine has read before are read whole by a process of their own first.
+"""Check data files of unknown origin: a separate process reads them completely before they are opened here.
 
-DuckDB may crash on a file that was made to crash it: then that process ends, and not the one that searches. Run as a
-program this module reads the files it is given; what this user has written or checked is noted in the user's cache.
+A forged file may crash DuckDB: then only that process ends. Run as a program, this module reads the files it is given.
+The user's cache lists the files that this user has written or checked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_AT_ONCE = 16  # columns: each takes a block of memory
+_AT_ONCE = 16  # columns per query: each takes a block of memory
 
 
 def check(folder: Path, names: Sequence[str]) -> None:
-    """Raise a ValueError unless the files can be read to their ends; those that are known are not read."""
+    """Raise a ValueError unless all files can be read completely; files that this user checked before are skipped."""
     known: list[object] = []
     if (note := _note(folder)) is not None:
         with suppress(OSError, ValueError, TypeError):
@@ -35,7 +35,7 @@ def check(folder: Path, names: Sequence[str]) -> None:
 
 
 def trust(folder: Path, names: Sequence[str]) -> None:
-    """Note that this user has written or read all of these files."""
+    """Record that this user has written or checked all of these files."""
     from steelyard._files import write_atomic
 
     if (note := _note(folder)) is not None:  # else they are read again next time
@@ -52,7 +52,7 @@ def _note(folder: Path) -> Path | None:
 
 
 def _stamp(path: Path) -> list[object]:
-    """What changes when a file is written, or another comes in its place."""
+    """Return facts that change when a file is written or replaced by another."""
     facts = path.stat()
     return [path.name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 

@@ -1,4 +1,4 @@
-"""What a query asks: labels and bounds joined by AND and OR, NOT at the leaves only; from text and to text."""
+"""Parse query text into a formula: labels and bounds joined by AND and OR, with NOT at the leaves only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, final
 
 MOST_CHARACTERS: Final = 10_000
@@ -29,15 +30,10 @@ _NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  
 
 
 class QueryError(ValueError):
-    """A query that cannot be answered: what is wrong, and where.
-
-    text: the query.
-    at: the place, a position in it.
-    what: the sentence without the picture.
-    """
+    """A query that cannot be answered: `what` is wrong, and the position `at` in the `text`."""
 
     def __init__(self, what: str, text: str, at: int) -> None:
-        self.what, self.text, self.at = _printable(what), text, min(max(at, 0), len(text))
+        self.what, self.text, self.at = _printable(what), text, min(at, len(text))
         super().__init__(self.what)
 
     def __str__(self) -> str:
@@ -52,8 +48,8 @@ class QueryError(ValueError):
 
 @final
 @dataclass(frozen=True)
-class Term:
-    """A label that is wanted, or not wanted."""
+class LabelTerm:
+    """A label that should be present, or absent."""
 
     label: str
     wanted: bool = True
@@ -65,23 +61,23 @@ class Term:
 @final
 @dataclass(frozen=True)
 class Bound:
-    """A label whose probability lies above or below a value."""
+    """A bound on the probability of a label."""
 
     label: str
     sign: str
     """One of > >= < <=."""
     value: float
-    """Of float32, as probabilities are kept: `dog >= 0.7` holds for what was written as 0.7."""
+    """Rounded to float32 like stored probabilities: `dog >= 0.7` holds for a probability stored as 0.7."""
 
     def __str__(self) -> str:
-        digits = next(text for n in range(1, 18) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
+        digits = next(text for n in range(1, 10) if _single(float(text := f"{self.value:.{n}g}")) == self.value)
         return f"{quoted(self.label)} {self.sign} {Decimal(digits):f}"
 
 
 @final
 @dataclass(frozen=True)
 class Join:
-    """All of its parts, or at least one of them: all of nothing is true, one of nothing is false."""
+    """True if all parts are, or if at least one is; without parts, `all` is true and its opposite false."""
 
     all: bool
     parts: tuple[Formula, ...]
@@ -92,64 +88,52 @@ class Join:
         return " | ".join(map(str, self.parts))
 
 
-Formula: TypeAlias = Term | Bound | Join
+Formula: TypeAlias = LabelTerm | Bound | Join
 TRUE: Final = Join(True, ())
 FALSE: Final = Join(False, ())
 
 
 def joined(all: bool, parts: Iterable[Formula]) -> Formula:
-    """Return all of the parts, or at least one: flat, each once, as simple as true and false among them make it."""
-    flat: dict[Formula, None] = {}
-    for part in parts:
-        flat |= dict.fromkeys(part.parts if isinstance(part, Join) and part.all == all else [part])
+    """Return the AND (`all`) or OR of the parts, flattened, without duplicates, simplified by true and false parts."""
+    nested = (part.parts if isinstance(part, Join) and part.all == all else [part] for part in parts)
+    flat = dict.fromkeys(chain.from_iterable(nested))
     if Join(not all, ()) in flat:
         return Join(not all, ())
     return next(iter(flat)) if len(flat) == 1 else Join(all, tuple(flat))
 
 
-def replaced(formula: Formula, by: Callable[[Term | Bound], Formula]) -> Formula:
-    """Return a formula with other leaves."""
+def replaced(formula: Formula, by: Callable[[LabelTerm | Bound], Formula]) -> Formula:
+    """Return a formula with each leaf replaced."""
     if isinstance(formula, Join):
         return joined(formula.all, (replaced(part, by) for part in formula.parts))
     return by(formula)
 
 
 def negated(formula: Formula) -> Formula:
-    """Return what holds where `formula` does not, by De Morgan's laws."""
+    """Return the negation of a formula, by De Morgan's laws."""
     match formula:
-        case Term(label, wanted):
-            return Term(label, not wanted)
+        case LabelTerm(label, wanted):
+            return LabelTerm(label, not wanted)
         case Bound(label, sign, value):
             return Bound(label, _OPPOSITE[sign], value)
         case Join(all, parts):
             return Join(not all, tuple(map(negated, parts)))
 
 
-def leaves(formula: Formula) -> Iterator[Term | Bound]:
-    """Yield the leaves, in the order they are written."""
-    if isinstance(formula, Join):
-        for part in formula.parts:
-            yield from leaves(part)
-    else:
-        yield formula
+def leaves(formula: Formula) -> Iterator[LabelTerm | Bound]:
+    """Return the leaves in the order in which they were written."""
+    return chain.from_iterable(map(leaves, formula.parts)) if isinstance(formula, Join) else iter([formula])
 
 
 def quoted(label: str) -> str:
-    """Return a label as it is written in a query."""
+    """Return a label as a query spells it, in quotes where needed."""
     if _WORD.fullmatch(label) and label.upper() not in _KEYWORDS:
         return label
     return '"' + label.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def unknown_label(label: str, names: Sequence[str], text: str, at: int) -> QueryError:
-    """Return the error, with suggestions, of a label that is not one of `names`."""
-    near = " or ".join(map(quoted, suggestions(label, names)))
-    advice = f"did you mean {near}?" if near else "give a label of the index"
-    return QueryError(f"there is no label {_short(label)!r}: {advice}", text, at)
-
-
 def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
-    """Return the names that are most like a label: but for case, by spelling, or with it as one of their words."""
+    """Return the names most similar to a label: equal but for case, of similar spelling, or with it as a word."""
     word = label.casefold().strip()
     folded = {name.casefold().strip(): name for name in reversed(names)}
     near = [word, *difflib.get_close_matches(word[:80], list(folded), most, 0.6)]
@@ -158,23 +142,20 @@ def suggestions(label: str, names: Sequence[str], most: int = 3) -> list[str]:
 
 
 class Token(NamedTuple):
-    """A piece of a text: a label, a sign, a parenthesis, one of AND, OR and NOT, or its end."""
+    """A piece of a text; its kind is label, sign, (, ), AND, OR, NOT or end."""
 
     kind: str
     value: str
-    at: int
+    start: int
 
 
 class Parser:
-    """Reads one text.
-
-    places: where each label is first written, once `whole` has read the text.
-    """
+    """Parser of one text; after `whole`, `positions` gives where each label first occurs."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise ValueError(f"the query is a {type(text).__name__}: give a text such as 'dog & ~car'")
-        self._text, self._depth, self._n_terms, self.places = text, 0, 0, dict[str, int]()
+        self._text, self._depth, self._n_terms, self.positions = text, 0, 0, dict[str, int]()
         if len(text) > MOST_CHARACTERS:
             raise self._error(f"the query has {len(text):,} characters: write at most {MOST_CHARACTERS:,}", 10_000)
         self._tokens = _tokens(text)
@@ -202,11 +183,10 @@ class Parser:
         return joined(True, parts)
 
     def _sole(self) -> Formula:
-        turned = False
+        opened, turned = self._here.start, False
         while self._took("NOT"):
-            turned = not turned
-        at = self._here.at
-        formula = self._inner(at) if self._took("(") else self._leaf()
+            opened, turned = self._here.start, not turned
+        formula = self._inner(opened) if self._took("(") else self._leaf()
         return negated(formula) if turned else formula
 
     def _inner(self, opened: int) -> Formula:
@@ -222,26 +202,26 @@ class Parser:
         return formula
 
     def _leaf(self) -> Formula:
-        _, label, at = self._here
+        _, label, start = self._here
         if not self._took("label"):
             raise self._unexpected("a label")
         self._n_terms += 1
         if self._n_terms > MOST_TERMS:
-            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", at)
-        self.places.setdefault(label, at)
+            raise self._error(f"the query has more than {MOST_TERMS} terms: write fewer", start)
+        self.positions.setdefault(label, start)
         sign = self._here.value
         if not self._took("sign"):
-            return Term(label)
-        _, number, at = self._here
-        if not _NUMBER.fullmatch(number) or self._text[at] == '"':
+            return LabelTerm(label)
+        _, number, start = self._here
+        if not _NUMBER.fullmatch(number) or self._text[start] == '"':
             raise self._unexpected(f"a number between 0 and 1 after {sign}")
         if not 0 <= float(number) <= 1:
-            raise self._error(f"{_short(number)} is no probability: give 0 to 1, such as 0.8", at)
+            raise self._error(f"{short(number)} is no probability: give 0 to 1, such as 0.8", start)
         self._here = next(self._tokens)
         return Bound(label, sign, _single(float(number)))
 
     def _took(self, kind: str) -> bool:
-        """Step over a token of this kind; return whether there was one."""
+        """Consume a token of this kind; return whether there was one."""
         if self._here.kind != kind:
             return False
         self._here = next(self._tokens)
@@ -250,24 +230,24 @@ class Parser:
     def _error(self, what: str, at: int) -> QueryError:
         return QueryError(what, self._text, at)
 
-    def _unexpected(self, wanted: str) -> QueryError:
-        found = "the query ends" if self._here.kind == "end" else f"{_short(self._here.value)!r} stands"
-        return self._error(f"{found} where {wanted} is expected", self._here.at)
+    def _unexpected(self, expected: str) -> QueryError:
+        present = "the query ends" if self._here.kind == "end" else f"{short(self._here.value)!r} stands"
+        return self._error(f"{present} where {expected} is expected", self._here.start)
 
 
 def _tokens(text: str) -> Iterator[Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
+        piece = _TOKEN.match(text, at)
+        if piece is None:
             at += len(text[at:]) - len(text[at:].lstrip())
             if text[at] == '"':
                 raise QueryError('this quote is not closed: write " after the label', text, at)
             hints = {"=": "compare by > >= < or <=", ",": "join labels by AND or a space"}
             hint = hints.get(text[at], "put the label in quotes")
             raise QueryError(f"{text[at]!r} cannot stand here: {hint}", text, at)
-        kind, at = str(found.lastgroup), found.end()
-        value, start = found[kind], found.start(kind)
+        kind, at = str(piece.lastgroup), piece.end()
+        value, start = piece[kind], piece.start(kind)
         if kind == "quoted":
             if wrong := re.search(r'(?<!\\)(?:\\\\)*(\\)[^"\\]', value, re.DOTALL):
                 what = 'a backslash in quotes stands before " or \\ only: write \\\\ for one'
@@ -290,5 +270,6 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text)
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
+    """Return a label, cut to 40 characters."""
     return label if len(label) <= 40 else label[:39] + "…"

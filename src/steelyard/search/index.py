@@ -1,4 +1,4 @@
-"""An index: the probabilities of items, kept so that a query finds the best of millions in a fraction of a second."""
+"""The index: stored probabilities of items, searched in a fraction of a second for millions of items."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
-from steelyard.search.files import MOST_HITS, DataFile, Generation, Row, opened
+from steelyard.search.data_files import MOST_HITS, DataFile, Generation, Row, opened
 from steelyard.search.plan import EVERYTHING, Statement
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from steelyard.search.writing import Items, Paths
+    from steelyard.search.writing import NewItems, Paths
 
 
 NO_LIKENESS = (
@@ -32,7 +33,7 @@ NO_LIKENESS = (
 
 
 class Hit(NamedTuple):
-    """An item that was found."""
+    """One item of a search result."""
 
     id: str
     score: float
@@ -41,19 +42,19 @@ class Hit(NamedTuple):
 
 
 class Engine(Protocol):
-    """What answers a query over the items of one index."""
+    """Answers queries over the items of one index."""
 
-    def top(self, asked: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, offset: int) -> list[tuple[Any, ...]]:
         """Return the rows offset … offset + k of the answer: (score, id, probabilities of the query's labels …)."""
 
 
 @final
 class Index:
-    """Items with the probabilities of their labels in a folder, made by `Index.build`, opened by `Index.open`.
+    """Items and their label probabilities in a folder, made by `Index.build`, opened by `Index.open`.
 
-    One that is open keeps to the generation it opened, whatever others write, and may be used by several threads.
-    `append`, `replace` and `delete` make a new generation, all or nothing, and go over to it; writers wait for each
-    other. `refreshed` gives the newest.
+    An open index stays at the generation it opened, whatever others write, and may be used by several threads.
+    `append`, `replace` and `delete` write a new generation, all or nothing, and switch to it; writers wait for each
+    other. `refreshed` returns the newest.
     """
 
     def __init__(self, folder: Path, generation: Generation, threads: int | None = None) -> None:
@@ -81,23 +82,23 @@ class Index:
             paths: of the items' files, None where an item has none.
             overwrite: whether an index in `folder` is replaced.
             notes: plain facts to keep, such as which model this is from.
-            embeddings: (N, D), by which items are like each other; brought to length 1. None for none.
+            embeddings: (N, D), scaled to length 1; the cosine of two says how much items are like each other.
         """
         from steelyard.labels.ids import Ids
-        from steelyard.search.writing import Items
+        from steelyard.search.writing import NewItems
 
-        place, labels = Path(folder), tuple(Ids(names, "names"))
+        path, labels = Path(folder), tuple(Ids(names, "names"))
         if not labels:
             raise ValueError("names is empty: an index needs at least one label")
-        items = Items.checked(ids, probabilities, paths, len(labels), embeddings)
-        kept, n_numbers = _plain(notes or {}), 0 if items.embeddings is None else items.embeddings.shape[1]
-        pointers.check_folder(place)
-        place.mkdir(parents=True, exist_ok=True)
-        with sole(place / pointers.LOCK, waits=True):
-            if pointers.exists(place) and not overwrite:
-                raise ValueError(f"{place} holds an index: give another folder, or overwrite=True")
-            pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), kept, n_numbers)
-            index = cls(place, Generation(pointer, (), (), labels))
+        items = NewItems.checked(Ids(ids), probabilities, paths, len(labels), embeddings)
+        n_numbers = 0 if items.embeddings is None else items.embeddings.shape[1]
+        pointer = Pointer(uuid.uuid4().hex, 0, len(labels), 0, (), _plain(notes), n_numbers)
+        pointers.check_folder(path)
+        path.mkdir(parents=True, exist_ok=True)
+        with sole(path / pointers.LOCK, waits=True):
+            if pointers.exists(path) and not overwrite:
+                raise ValueError(f"{path} holds an index: give another folder, or overwrite=True")
+            index = cls(path, Generation(pointer, (), (), labels))
             index._write(index._now, items, [], {})
             return index
 
@@ -107,7 +108,7 @@ class Index:
         return cls(Path(folder), _newest(Path(folder), threads), threads)
 
     def refreshed(self) -> Index:
-        """Return the newest generation: this index itself if it is that, else another, which shares its open files."""
+        """Return the newest generation: this index if it is the newest, else another that shares its open files."""
         if pointers.read(self.folder)[:2] == (self.uuid, self.generation):
             return self
         return Index(self.folder, _newest(self.folder, self._threads, self._now.files), self._threads)
@@ -119,7 +120,7 @@ class Index:
 
     @property
     def n_items(self) -> int:
-        """How many items."""
+        """The number of items."""
         return self._now.pointer.n_items
 
     def __len__(self) -> int:
@@ -127,17 +128,17 @@ class Index:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The facts that were given to `build`."""
+        """The notes given to `build`."""
         return dict(self._now.pointer.notes)
 
     @property
     def uuid(self) -> str:
-        """The identity of the index: a new one whenever an index is built, in the same folder too."""
+        """The identity of the index; every build gives a new one, in the same folder too."""
         return self._now.pointer.uuid
 
     @property
     def generation(self) -> int:
-        """How many times it was written since it was built, that included."""
+        """The number of writes, the build included."""
         return self._now.pointer.generation
 
     @property
@@ -147,7 +148,7 @@ class Index:
         return self._now
 
     def close(self) -> None:
-        """Close its files, but for those that other generations use."""
+        """Close the files that no other generation uses."""
         self._now = self._now._replace(files=())
 
     def __enter__(self) -> Index:
@@ -158,7 +159,7 @@ class Index:
 
     @property
     def n_numbers(self) -> int:
-        """Of an item's embedding, by which `search` finds items like it; 0 where items have none."""
+        """The length of the embeddings by which `search` compares items; 0 if items have none."""
         return self._now.pointer.n_numbers
 
     def search(
@@ -175,9 +176,9 @@ class Index:
         Args:
             query: a text, see `Query`, or one that is parsed already; None, with `like`, for all items.
             k, offset: how many, and after how many.
-            engine: what does the work; by default DuckDB within this process.
+            engine: computes the answer; by default DuckDB in this process.
             seconds: after which DuckDB gives up with a `TimeoutError`; by default never.
-            like: the id of an item, which is left out itself: scores are times (1 + cosine of both embeddings)/2.
+            like: the id of an item, itself left out: scores are multiplied by (1 + cosine of both embeddings)/2.
         """
         for name, value, least in (("k", k, 1), ("offset", offset, 0)):
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
@@ -187,40 +188,41 @@ class Index:
             raise ValueError(f"k + offset is {k + offset:,}: give at most {MOST_HITS:,}")
         if query is None and like is None:
             raise ValueError("query and like are None: give one of them")
-        asked, without = EVERYTHING, None
+        statement, excluded = EVERYTHING, None
         if query is not None:
-            asked = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
+            statement = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
         if like is not None:
             if not self.n_numbers or engine is not None:
                 raise ValueError(NO_LIKENESS if engine is None else "items like one are found by DuckDB alone")
-            ((without, embedding),) = self._located(now, [like], "v")
+            ((excluded, embedding),) = self._located(now, [like], "v")
             if embedding is None:
                 raise ValueError(f"item {like!r:.60} came without an embedding: give another item")
-            asked = asked.like(embedding)
-        rows = now.top(asked, k, offset, seconds or 0, without) if engine is None else engine.top(asked, k, offset)
-        labels = [label for label, _ in asked.columns]
+            statement = statement.like(embedding)
+        top = engine.top if engine is not None else partial(now.top, seconds=seconds or 0, excluded=excluded)
+        rows = top(statement, k, offset)
+        labels = [label for label, _ in statement.columns]
         return [Hit(id, score, dict(zip(labels, eta, strict=True))) for score, id, *eta in rows]
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.float32]:
-        """Return the probabilities (n, L) of some items, which must be there."""
+        """Return the probabilities (n, L) of items of the index."""
         now = self._open
         return now.probabilities([row for row, _ in self._located(now, ids)])
 
     def paths(self, ids: Sequence[str]) -> list[str | None]:
-        """Return the files of some items, which must be there; None where an item has none."""
+        """Return the files of items of the index, None where an item has none."""
         return [path for _, path in self._located(self._open, ids, "path")]
 
     def path(self, id: str) -> str | None:
-        """Return the file of an item, which must be there; None where it has none."""
+        """Return the file of an item of the index, None if it has none."""
         return self.paths([id])[0]
 
     def first_path(self) -> str | None:
-        """Return the file of some item, None where none has one."""
+        """Return the file of any item, None if no item has one."""
         sql = "SELECT path FROM f.items WHERE path IS NOT NULL LIMIT 1"
         return next((path for file in self._open.files for (path,) in file.ask(sql)), None)
 
     def holding(self, ids: Sequence[str]) -> set[str]:
-        """Return those of `ids` that are here."""
+        """Return those of `ids` that are in the index."""
         return set(self._open.locate(ids))
 
     def __contains__(self, id: object) -> bool:
@@ -230,25 +232,25 @@ class Index:
         """Return the row and a chosen column of each item."""
         if isinstance(ids, str):
             raise ValueError(f"ids is the single string {ids!r:.60}: give one string for each")
-        places = now.locate(ids, chosen)
-        if missing := [id for id in ids if id not in places]:
+        rows = now.locate(ids, chosen)
+        if missing := [id for id in ids if id not in rows]:
             raise ValueError(f"item {missing[0]!r} is not in {self.folder}: give ids of items that are")
-        return [places[id] for id in ids]
+        return [rows[id] for id in ids]
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the items as one Parquet file with the columns id, path, p0, p1, …, for Spark and others."""
         from steelyard.search.writing import export
 
-        with replacing(path) as partial:
-            export(self.folder, self._open, partial)
+        with replacing(path) as unfinished:
+            export(self.folder, self._open, unfinished)
 
     def append(
         self, ids: Sequence[str], probabilities: Any, paths: Paths | None = None, embeddings: Any = None
     ) -> None:
-        """Add items whose ids are not there yet."""
-        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
-            if there:
-                raise ValueError(f"item {min(there)!r} is in {self.folder} already, nothing was added: use replace")
+        """Add items; an id that the index holds already is refused."""
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
+            if existing:
+                raise ValueError(f"item {min(existing)!r} is in {self.folder} already, nothing was added: use replace")
             self._write(newest, items, [], {})
 
     def replace(
@@ -259,44 +261,41 @@ class Index:
         notes: Mapping[str, Any] | None = None,
         embeddings: Any = None,
     ) -> int:
-        """Add items in the place of those with the same ids, and notes likewise; return how many were replaced."""
-        changed = _plain(notes or {})
-        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, there):
-            self._write(newest, items, [row for row, _ in there.values()], changed)
-        return len(there)
+        """Add items, replacing those with the same ids, and notes likewise; return the number of items replaced."""
+        changed = _plain(notes)
+        with self._writing(ids, probabilities, paths, embeddings) as (newest, items, existing):
+            self._write(newest, items, [row for row, _ in existing.values()], changed)
+        return len(existing)
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Remove items, which must be there."""
-        with self._writing(ids) as (newest, _, there):
-            if missing := [id for id in ids if id not in there]:
+        """Remove items of the index."""
+        with self._writing(ids) as (newest, _, existing):
+            if missing := [id for id in ids if id not in existing]:
                 raise ValueError(f"item {missing[0]!r} is not in {self.folder}: nothing was deleted")
-            self._write(newest, None, [row for row, _ in there.values()], {})
+            self._write(newest, None, [row for row, _ in existing.values()], {})
 
     @contextmanager
     def _writing(
         self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None, embeddings: Any = None
-    ) -> Iterator[tuple[Generation, Items | None, dict[str, tuple[Row, Any]]]]:
-        """Give the newest generation to the only writer, with the items to write and where those that are there lie."""
+    ) -> Iterator[tuple[Generation, NewItems | None, dict[str, tuple[Row, Any]]]]:
+        """Lock the index; give its newest generation, the items to write, and the rows of ids that it holds already."""
         from steelyard.labels.ids import Ids
-        from steelyard.search.writing import Items
+        from steelyard.search.writing import NewItems
 
-        items = None
+        texts, items = Ids(ids), None
         if probabilities is not None:
-            items = Items.checked(ids, probabilities, paths, len(self.names), embeddings)
+            items = NewItems.checked(texts, probabilities, paths, len(self.names), embeddings)
             if items.embeddings is not None and (n := items.embeddings.shape[1]) != self.n_numbers:
-                raise ValueError(
-                    f"{self.folder} keeps embeddings of {self.n_numbers} numbers, but {n} are given: give as many, or "
-                    "make the index again"
-                )
-        given = list(Ids(ids)) if items is None else items.ids.to_pylist()
+                many = f"{self.n_numbers} numbers, but {n} are given"
+                raise ValueError(f"{self.folder} keeps embeddings of {many}: give as many, or make the index again")
         with sole(self.folder / pointers.LOCK, waits=True):
             newest = opened(self.folder, pointers.read(self.folder), self._threads, self._now.files)
             if newest.names != self.names:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
-            yield newest, items, newest.locate(given)
+            yield newest, items, newest.locate(list(texts))
 
-    def _write(self, before: Generation, items: Items | None, gone: list[Row], notes: dict[str, Any]) -> None:
-        """Write the generation after `before` and go over to it."""
+    def _write(self, before: Generation, items: NewItems | None, gone: list[Row], notes: dict[str, Any]) -> None:
+        """Write the generation after `before` and switch to it."""
         from steelyard.search.writing import write
 
         after = write(self.folder, before, items, gone, notes)
@@ -317,10 +316,9 @@ def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) ->
                 raise
 
 
-def _plain(notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Notes as they will be read back."""
+def _plain(notes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return notes as they will be read back."""
     try:
-        kept: dict[str, Any] = json.loads(json.dumps(dict(notes), allow_nan=False))
+        return json.loads(json.dumps(dict(notes or {}), allow_nan=False))  # type: ignore[no-any-return]
     except (TypeError, ValueError) as error:
         raise ValueError(f"notes cannot be kept as JSON ({error}): give plain facts") from None
-    return kept

@@ -5,8 +5,8 @@ no label occurs twice; a label x that does is first split off (Shannon's expansi
 
     P(f) = η_x P(f | x) + (1 − η_x) P(f | not x).
 
-A plan lists its steps, each made of steps before it; equal steps are one. NumPy works a plan out, and so do DuckDB and
-Spark, bit by bit alike: no name of a label and no text of a query ever stands in its SQL.
+A plan lists its steps, each made of earlier ones; equal steps are shared. NumPy, DuckDB and Spark compute a plan with
+bitwise equal results. SQL never contains the name of a label or the text of a query.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from functools import reduce
 from operator import and_, ge, gt, le, lt, mul, or_
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, Term, joined, leaves, negated, replaced
+from steelyard.search.formula import FALSE, TRUE, Bound, Formula, Join, LabelTerm, joined, leaves, negated, replaced
 
 MOST_STEPS: Final = 600
 _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 class TooLarge(Exception):
-    """A plan would have more than `MOST_STEPS` steps."""
+    """The plan needs more than `MOST_STEPS` steps."""
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One step of the arithmetic."""
 
     kind: Literal["constant", "factor", "holds", "product", "complement", "split"]
@@ -40,16 +40,16 @@ class Step(NamedTuple):
     bound: Bound | None = None
 
 
-Plan: TypeAlias = tuple[Step, ...]
-"""The last step is the whole; `parts` are places in the plan."""
+Plan: TypeAlias = tuple[PlanStep, ...]
+"""The last step is the score; `parts` are positions in the plan."""
 
 
 class Statement(NamedTuple):
     """The SQL of a query over a relation with the columns p0, p1, …, the FLOAT probabilities of the labels.
 
-    columns: the place of each of its labels among those of the index.
-    condition: that items must meet to be found; "" where all do.
-    levels: columns that several steps are made of; each level is made of those before it.
+    columns: the position of each of its labels among those of the index.
+    condition: that items must meet to match; "" if all do.
+    levels: columns shared by several steps; each level uses those before it.
     score: DOUBLE.
     likeness: the column of that name, FLOAT, where items are compared with one; "" where they are not.
     """
@@ -83,29 +83,29 @@ class Statement(NamedTuple):
 
 
 EVERYTHING: Final = Statement((), "", (), "1e0")
-"""What every item fits."""
+"""Matches every item."""
 
 
 def repeated(formula: Formula) -> list[str]:
     """Return the labels that occur more than once as terms; `dog > 0.8` has dog as a term, `dog < 0.8` has not."""
-    counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term) or leaf.sign[0] == ">")
+    counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, LabelTerm) or leaf.sign[0] == ">")
     return [label for label, n in counts.items() if n > 1]
 
 
 def plan(formula: Formula, order: Mapping[str, int]) -> Plan:
     """Return the arithmetic of a formula; `order` gives each label its place."""
     planner = _Planner(order)
-    last = planner.expanded(_lowered(formula, True))
+    last = planner.expanded(_lowered(formula, top=True))
     return tuple(planner.steps)[: last + 1]
 
 
 def gate(formula: Formula) -> Formula:
-    """Return what must hold of the bounds for an item to be found at all: the formula with every term true."""
+    """Return what must hold of the bounds for an item to match at all: the formula with every term true."""
     return replaced(formula, lambda leaf: leaf if isinstance(leaf, Bound) else TRUE)
 
 
 def evaluate(plan: Plan, eta: Mapping[str, Any]) -> list[Any]:
-    """Return the value of each step, the score last; `eta` gives each label a number or an array (N,)."""
+    """Return the value of each step, the score last; `eta` maps each label to a number or an array (N,)."""
     values: list[Any] = []
     for kind, parts, label, value, bound in plan:
         match kind, [values[part] for part in parts]:
@@ -134,7 +134,7 @@ def holds(formula: Formula, eta: Mapping[str, Any]) -> Any:
 
 
 def statement(plan: Plan, formula: Formula, columns: Mapping[str, int]) -> Statement:
-    """Return the SQL of a plan and of the bounds of its formula: what several steps share is worked out once."""
+    """Return the SQL of a plan and of the bounds of its formula; shared steps are computed once."""
     uses = Counter(part for step in plan for part in step.parts)
     texts, depths, levels = list[str](), list[int](), list[list[str]]()
     for n, (kind, parts, label, value, bound) in enumerate(plan):
@@ -174,76 +174,70 @@ def _condition(formula: Formula, columns: Mapping[str, int]) -> str:
 
 
 def _lowered(formula: Formula, top: bool) -> Formula:
-    """`dog > 0.8` as dog and a bound; on top, where bounds decide what is found, the bound is left out."""
+    """Return the formula with `dog > 0.8` as dog and a bound; at the top, where `gate` applies them, without bounds."""
     match formula:
         case Join(all, parts):
             return joined(all, (_lowered(part, top and all) for part in parts))
         case Bound(label, sign):
-            return joined(True, [*([Term(label)] if sign[0] == ">" else []), *([] if top else [formula])])
+            return joined(True, [*([LabelTerm(label)] if sign[0] == ">" else []), *([] if top else [formula])])
     return formula
 
 
 class _Planner:
-    """Makes one plan; counts what it costs to make and to work out, and stops at `MOST_STEPS`.
-
-    steps: those that were made.
-    """
+    """Makes the `steps` of one plan; counts what they cost to make and to compute, and stops at `MOST_STEPS`."""
 
     def __init__(self, order: Mapping[str, int]) -> None:
         self._order, self._size = order, 0
-        self.steps: dict[Step, int] = {}
+        self.steps: dict[PlanStep, int] = {}
         self._known: dict[Formula, int] = {}
 
     def expanded(self, formula: Formula) -> int:
         """Return the step of a formula, split by the labels that occur twice."""
-        if formula not in self._known:
-            counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, Term))
-            if twice := [label for label, n in counts.items() if n > 1]:
-                self._count(1)
-                first = min(twice, key=self._order.__getitem__)
-                yes, no = (self.expanded(_given(formula, first, present)) for present in (True, False))
-                self._known[formula] = self._split(first, yes, no)
-            else:
-                self._known[formula] = self._arithmetic(formula)
-        return self._known[formula]
+        if formula in self._known:
+            return self._known[formula]
+        counts = Counter(leaf.label for leaf in leaves(formula) if isinstance(leaf, LabelTerm))
+        if twice := [label for label, n in counts.items() if n > 1]:
+            self._count(1)
+            first = min(twice, key=self._order.__getitem__)
+            step = self._split(first, *(self.expanded(_given(formula, first, present)) for present in (True, False)))
+        else:
+            step = self._arithmetic(formula)
+        return self._known.setdefault(formula, step)
 
     def _split(self, label: str, yes: int, no: int) -> int:
-        """A split, or less where that is bit by bit the same."""
-        never = self.steps.get(Step("constant", value=0.0))
-        if no == never:
-            return self._product([self._step(Step("factor", label=label)), yes])
-        if yes == never:
-            return self._product([self._step(Step("factor", label=label, value=0.0)), no])
-        return self._step(Step("split", (yes, no), label))
+        """Return the split by a label, or a shorter step with bitwise the same value."""
+        never = self.steps.get(PlanStep("constant", value=0.0))
+        if never in (yes, no):
+            factor = self._step(PlanStep("factor", label=label, value=float(no == never)))
+            return self._product([factor, yes if no == never else no])
+        return self._step(PlanStep("split", (yes, no), label))
 
     def _arithmetic(self, formula: Formula) -> int:
-        """The step of a formula in which no label occurs twice."""
+        """Return the step of a formula in which no label occurs twice."""
         match formula:
-            case Term(label, wanted):
-                return self._step(Step("factor", label=label, value=float(wanted)))
+            case LabelTerm(label, wanted):
+                return self._step(PlanStep("factor", label=label, value=float(wanted)))
             case Bound():
-                return self._step(Step("holds", bound=formula))
+                return self._step(PlanStep("holds", bound=formula))
             case Join(True, parts):
                 return self._product(map(self._arithmetic, sorted(parts, key=self._place)))
             case _ if formula == FALSE:
-                return self._step(Step("constant", value=0.0))
-            case _:
-                return self._step(Step("complement", (self._arithmetic(negated(formula)),)))
+                return self._step(PlanStep("constant", value=0.0))
+        return self._step(PlanStep("complement", (self._arithmetic(negated(formula)),)))
 
     def _place(self, part: Formula) -> int:
-        """Where its first term stands; what has none is exactly 0 or 1, and may stand anywhere."""
-        terms = (self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, Term))
-        return min(terms, default=1 << 62)
+        """Return the position of its first label; a part without one is exactly 0 or 1, and may stand anywhere."""
+        return min((self._order[leaf.label] for leaf in leaves(part) if isinstance(leaf, LabelTerm)), default=1 << 62)
 
     def _product(self, parts: Iterable[int]) -> int:
-        """The product; ones are left out."""
-        certain = Step("constant")
+        """Return the product of steps without those that are 1."""
+        certain = PlanStep("constant")
         factors = tuple(part for part in parts if part != self.steps.get(certain))
         if len(factors) == 1:
             return factors[0]
-        return self._step(Step("product", factors) if factors else certain)
+        return self._step(PlanStep("product", factors) if factors else certain)
 
-    def _step(self, step: Step) -> int:
+    def _step(self, step: PlanStep) -> int:
         if step not in self.steps:
             self._count(max(1, len(step.parts)))
         return self.steps.setdefault(step, len(self.steps))
@@ -255,11 +249,6 @@ class _Planner:
 
 
 def _given(formula: Formula, label: str, present: bool) -> Formula:
-    """Return what is left to ask once it is known whether a label is present; bounds on it stay."""
-
-    def known(leaf: Term | Bound) -> Formula:
-        if isinstance(leaf, Bound) or leaf.label != label:
-            return leaf
-        return TRUE if leaf.wanted == present else FALSE
-
-    return replaced(formula, known)
+    """Return the formula given that a label is present or absent; bounds on it stay."""
+    known: dict[Formula, Formula] = {LabelTerm(label, present): TRUE, LabelTerm(label, not present): FALSE}
+    return replaced(formula, lambda leaf: known.get(leaf, leaf))

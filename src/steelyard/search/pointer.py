@@ -1,4 +1,4 @@
-"""The small file that says which data files of an index count: swapped by a rename, so changes are whole or absent."""
+"""The small file that lists the data files that count; replaced by a rename, so a change is complete or absent."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _OURS: Final = re.compile(
 
 
 class FileFacts(NamedTuple):
-    """One database of an index."""
+    """One data file of an index."""
 
     name: str
     bytes: int
     items: int
     dead: int
-    """Rows of earlier files that it says are dead."""
+    """Number of rows of earlier files that it marks as deleted."""
 
 
 class Pointer(NamedTuple):
@@ -42,7 +42,7 @@ class Pointer(NamedTuple):
     files: tuple[FileFacts, ...]
     notes: dict[str, Any]
     n_numbers: int = 0
-    """Of an item's embedding; 0 where items have none."""
+    """The length of embeddings; 0 if items have none."""
 
 
 def exists(folder: Path) -> bool:
@@ -75,12 +75,12 @@ def read(folder: Path) -> Pointer:
 
 
 def write(folder: Path, pointer: Pointer) -> None:
-    """Make `pointer` the newest generation: the one step by which anything changes."""
+    """Make `pointer` the newest generation: the single step that commits a change."""
     write_atomic(folder / FILE, sealed(pointer._asdict(), _FORMAT, _VERSION))
 
 
 def clean(folder: Path, pointer: Pointer) -> None:
-    """Remove what a killed write left and what no longer counts; what a reader has open stays readable."""
+    """Remove remains of killed writes and files that no longer count; open files stay readable."""
     remove_partial(folder)
     kept = {FILE, *(file.name for file in pointer.files)}
     for path in list(folder.iterdir()):
@@ -90,7 +90,7 @@ def clean(folder: Path, pointer: Pointer) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds something other than an index: nothing that is not ours is ever among its files."""
+    """Refuse a folder that holds something other than an index, so that no file of the user is ever removed."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: give a folder that is empty or new")
     if folder.is_dir() and not exists(folder):

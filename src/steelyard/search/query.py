@@ -1,4 +1,4 @@
-"""A query: its text understood, its labels, and the score it gives an item."""
+"""Queries: parsed text, its labels, and the scores of items."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, final
 
-from steelyard.search.formula import Formula, Parser, QueryError, Term, leaves, unknown_label
+from steelyard.search.formula import Formula, LabelTerm, Parser, QueryError, leaves, quoted, short, suggestions
 from steelyard.search.plan import Plan, Statement, TooLarge, evaluate, gate, holds, plan, repeated, statement
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["Query", "QueryError"]
 @final
 @dataclass(frozen=True, repr=False)
 class Query:
-    """Labels that are wanted and not wanted, made by `Query.parse`.
+    """A query for labels that should be present or absent, made by `Query.parse`.
 
         dog & person & ~car      dog person -car      dog AND NOT (car OR bus)      "traffic light" | dog > 0.8
 
@@ -30,46 +30,46 @@ class Query:
     A bound lets pass only items on its side of it: `dog > 0.8` is dog where η exceeds .8; `dog < 0.8` has no score of
     its own; NOT turns one into the other.
 
-    text: as it was written.
-    formula: what it says, NOT at the leaves only.
     """
 
     text: str = field(compare=False)
     formula: Formula
-    _places: dict[str, int] = field(compare=False)
+    """NOT stands at its leaves only."""
+    _positions: dict[str, int] = field(compare=False)
 
     @classmethod
     def parse(cls, text: str, names: Sequence[str] | None = None) -> Query:
-        """Return the query that `text` says; a label that is not among `names`, where they are given, is an error.
+        """Return the query written in `text`; with `names`, a label that is not one of them is an error.
 
-        Anything that is no query is a `QueryError` that shows the place.
+        Text that is no query raises a `QueryError` that shows the position.
         """
         parser = Parser(text)
-        query = cls(text, parser.whole(), parser.places)
-        if names is None:
-            return query
-        return cls(text, query.formula, {label: parser.places[label] for label in query.columns(names)})
+        query = cls(text, parser.whole(), parser.positions)
+        known = parser.positions if names is None else query.columns(names)
+        return cls(text, query.formula, {label: parser.positions[label] for label in known})
 
     def columns(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the place of each label among `names`, in their order; one that is not there is a `QueryError`."""
+        """Return the position of each label in `names`, in their order; an unknown label is a `QueryError`."""
         if isinstance(names, str | bytes):
             raise ValueError(f"names is the single string {names!r:.60}: give one string for each")
-        columns = {name: i for i, name in enumerate(names) if name in self._places}
-        for label, at in sorted(self._places.items(), key=lambda place: place[1]):
+        columns = {name: i for i, name in enumerate(names) if name in self._positions}
+        for label, position in sorted(self._positions.items(), key=lambda pair: pair[1]):
             if label not in columns:
-                raise unknown_label(label, names, self.text, at)
+                near = " or ".join(map(quoted, suggestions(label, names)))
+                advice = f"did you mean {near}?" if near else "give a label of the index"
+                raise QueryError(f"there is no label {short(label)!r}: {advice}", self.text, position)
         return columns
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels it names, each once: in the order of the names it was parsed with, else as they are written."""
-        return tuple(self._places)
+        """The distinct labels, in the order of the names it was parsed with, else as written."""
+        return tuple(self._positions)
 
     @property
     def terms(self) -> tuple[tuple[str, bool], ...]:
         """(label, whether it is wanted) of every leaf, each once, as written; above a bound is wanted, below is not."""
-        found = ((x.label, x.wanted if isinstance(x, Term) else x.sign[0] == ">") for x in leaves(self.formula))
-        return tuple(dict.fromkeys(found))
+        signed = ((x.label, x.wanted if isinstance(x, LabelTerm) else x.sign[0] == ">") for x in leaves(self.formula))
+        return tuple(dict.fromkeys(signed))
 
     def plan(self, names: Sequence[str]) -> Plan:
         """Return the arithmetic of the score, factors in the order of `names`; one that is too long is an error."""
@@ -77,31 +77,23 @@ class Query:
             return plan(self.formula, self.columns(names))
         except TooLarge:
             again = repeated(self.formula)
-            raise QueryError(
-                f"{len(again)} labels occur more than once, which makes the query too costly: write each once, such as "
-                "a & (b | c) for (a & b) | (a & c), or ask for its parts one by one",
-                self.text,
-                min((self._places[label] for label in again), default=0),
-            ) from None
+            advice = "write each once, such as a & (b | c) for (a & b) | (a & c), or ask for its parts one by one"
+            what = f"{len(again)} labels occur more than once, which makes the query too costly: {advice}"
+            raise QueryError(what, self.text, min((self._positions[label] for label in again), default=0)) from None
 
     def statement(self, names: Sequence[str]) -> Statement:
         """Return the SQL of the query over labels `names`."""
         return statement(self.plan(names), self.formula, self.columns(names))
 
     def score(self, probabilities: ArrayLike, names: Sequence[str]) -> Floats:
-        """Return the scores (N,) in float64, 0 for items that the bounds leave out.
-
-        Args:
-            probabilities: (N, L).
-            names: of the L labels.
-        """
+        """Return the scores (N,), 0 where the bounds leave an item out, from probabilities (N, L) of labels `names`."""
         import numpy as np
 
-        eta = self._eta(probabilities, names)
-        return np.where(self.admits(probabilities, names), evaluate(self.plan(names), eta)[-1], 0.0)
+        scores = evaluate(self.plan(names), self._eta(probabilities, names))[-1]
+        return np.where(self.admits(probabilities, names), scores, 0.0)
 
     def admits(self, probabilities: ArrayLike, names: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which items (N,) the bounds let pass: all of them where there are none."""
+        """Return which items (N,) meet the bounds."""
         import numpy as np
 
         return np.full(len(np.asarray(probabilities)), holds(gate(self.formula), self._eta(probabilities, names)))
@@ -109,8 +101,7 @@ class Query:
     def _eta(self, probabilities: ArrayLike, names: Sequence[str]) -> dict[str, Floats]:
         import numpy as np
 
-        table = np.asarray(probabilities, np.float64)
-        columns = self.columns(names)
+        table, columns = np.asarray(probabilities, np.float64), self.columns(names)
         if table.ndim != 2 or table.shape[1] != len(names):
             raise ValueError(f"probabilities has shape {table.shape}: give (N, {len(names)}), one column per name")
         return {label: table[:, j] for label, j in columns.items()}

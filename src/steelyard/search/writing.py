@@ -1,4 +1,4 @@
-"""What is written into an index: items checked and put in order, and one more data file for each change."""
+"""Writing an index: checks and sorts new items, and writes one more data file per change."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from steelyard._files import naming, put
 from steelyard.labels.ids import Ids, check_several
 from steelyard.search import pointer as pointers
 from steelyard.search.check import trust
-from steelyard.search.files import FENCE, Generation, Row, ask, attach, column, columns, connect, tables
+from steelyard.search.data_files import FENCE, Generation, Row, ask, attach, column, columns, connect, tables
 from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
-_WORN: Final = 0.2  # of the rows of a file that may be dead
-_GROWTH: Final = 4  # a search asks every file, which takes 3 ms each: few files are worth more writing
+_WORN: Final = 0.2  # share of dead rows above which a file is rewritten
+_GROWTH: Final = 4  # a search reads every file, some 3 ms each: few files are worth more writing
 
 
-class Items(NamedTuple):
-    """Items with their probabilities."""
+class NewItems(NamedTuple):
+    """Checked items to be written."""
 
     ids: Any
     """An Arrow array of large_string, (N,)."""
@@ -41,23 +41,18 @@ class Items(NamedTuple):
     """(N, D), each of length 1."""
 
     @classmethod
-    def checked(
-        cls, ids: Sequence[str], probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any = None
-    ) -> Items:
+    def checked(cls, ids: Ids, probabilities: Any, paths: Paths | None, n_labels: int, embeddings: Any) -> NewItems:
         """Return items that can be written: see `Index.build`."""
-        texts = Ids(ids).arrow
-        table = np.asarray(probabilities)
+        texts, table = ids.arrow, np.asarray(probabilities)
         if table.shape != (len(texts), n_labels) or table.dtype.kind not in "fiub":
-            raise ValueError(
-                f"probabilities is {table.dtype} of shape {table.shape}: give numbers ({len(texts)}, {n_labels}), one "
-                "row per item, one column per label"
-            )
+            shape = f"({len(texts)}, {n_labels}), one row per item, one column per label"
+            raise ValueError(f"probabilities is {table.dtype} of shape {table.shape}: give numbers {shape}")
         for start in range(0, len(table), 1 << 16):
             block = table[start : start + (1 << 16)]
             if len(bad := np.argwhere(~((block >= 0) & (block <= 1)))):
                 i, j = bad[0]
-                name = texts[start + int(i)].as_py()
-                raise ValueError(f"probabilities[{start + i}, {j}], of item {name!r}, is {block[i, j]}: give 0 to 1")
+                cell = f"probabilities[{start + i}, {j}], of item {ids[start + int(i)]!r}"
+                raise ValueError(f"{cell}, is {block[i, j]}: give 0 to 1")
         check_several(paths, "paths")
         if paths is not None and len(paths) != len(texts):
             raise ValueError(f"paths has {len(paths)} entries, but there are {len(texts)} items: give one per item")
@@ -65,14 +60,13 @@ class Items(NamedTuple):
         try:
             return cls(texts, table, pa.array(files, pa.large_string()), _of_length_1(embeddings, len(texts)))
         except UnicodeEncodeError as error:
-            raise ValueError(
-                f"paths[{files.index(error.object)}] is {error.object!r}, which is not Unicode: rename that file"
-            ) from None
+            path = f"paths[{files.index(error.object)}] is {error.object!r}"
+            raise ValueError(f"{path}, which is not Unicode: rename that file") from None
 
     def reader(self, n_numbers: int) -> Any:
         """Return an Arrow reader of the items sorted by id, in the columns of a data file, some megabytes at a time.
 
-        Where the index has embeddings of so many numbers and these items none, theirs are null.
+        In an index with embeddings of so many numbers, those of items that came without are null.
         """
         n, n_labels = self.probabilities.shape
         names, width = columns(n_labels)
@@ -84,17 +78,17 @@ class Items(NamedTuple):
 
         def batches() -> Iterator[Any]:
             for start in range(0, n, step):
-                at = order[start : start + step]
-                block = np.zeros((len(at), len(names) * width), np.float32)
-                block[:, :n_labels] = self.probabilities[at]
+                rows = order[start : start + step]
+                block = np.zeros((len(rows), len(names) * width), np.float32)
+                block[:, :n_labels] = self.probabilities[rows]
                 block += np.float32(0)  # −0 becomes 0
-                by_column = np.ascontiguousarray(block.reshape(len(at), len(names), width).swapaxes(0, 1))
+                by_column = np.ascontiguousarray(block.reshape(len(rows), len(names), width).swapaxes(0, 1))
                 flat = map(pa.array, by_column.reshape(len(names), -1))
                 arrays = flat if width == 1 else (pa.FixedSizeListArray.from_arrays(x, width) for x in flat)
-                texts = (x.take(pa.array(at)) for x in (self.ids, self.paths))
-                vectors = [pa.nulls(len(at), kind) for _, kind in numbers]
+                texts = (x.take(pa.array(rows)) for x in (self.ids, self.paths))
+                vectors = [pa.nulls(len(rows), kind) for _, kind in numbers]
                 if self.embeddings is not None:
-                    vectors = [pa.FixedSizeListArray.from_arrays(pa.array(self.embeddings[at].ravel()), n_numbers)]
+                    vectors = [pa.FixedSizeListArray.from_arrays(pa.array(self.embeddings[rows].ravel()), n_numbers)]
                 yield pa.record_batch([*texts, *arrays, *vectors], schema=table)
 
         return pa.RecordBatchReader.from_batches(table, batches())
@@ -111,16 +105,11 @@ def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
 
 
 def write(
-    folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], notes: Mapping[str, Any]
+    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], notes: Mapping[str, Any]
 ) -> Pointer:
-    """Write the next generation: one more data file, into which smaller ones before it are merged.
+    """Write the generation after `before`: one more data file, into which smaller ones before it are merged.
 
-    Args:
-        folder: of the index.
-        before: the generation that this one follows.
-        items: that are added.
-        gone: rows that are deleted or replaced.
-        notes: that are added or changed.
+    It adds `items`, leaves out the rows `gone`, which are deleted or replaced, and adds or changes `notes`.
     """
     old, added = before.pointer, 0 if items is None else len(items.ids)
     first = _first_merged(before, added + len(gone))
@@ -158,9 +147,9 @@ def _living(
 
 
 def _first_merged(before: Generation, size: int) -> int:
-    """Return the data file from which on all are written again as one, so that about log N of them stay.
+    """Return the first data file that is merged with all later ones, so that about log N files remain.
 
-    Those at most `_GROWTH` times as large as what comes after them are merged, and all from one on that is mostly dead.
+    A file is merged if it is at most `_GROWTH` times as large as all that follows, or if too many of its rows are dead.
     """
     files = before.pointer.files
     first = len(files)
@@ -170,11 +159,10 @@ def _first_merged(before: Generation, size: int) -> int:
     return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
 
 
-def _write_file(folder: Path, before: Generation, items: Items | None, gone: Sequence[Row], first: int) -> FileFacts:
-    """Write one more data file, which takes in those from `first` on; it is on the disk but does not count yet."""
-    dead, noted = [*map(set, before.dead)], {row for row in gone if row[0] < first}
-    for n, row in gone:
-        dead[n].add(row)
+def _write_file(folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], first: int) -> FileFacts:
+    """Write one more data file, merged with those from `first` on; it is on the disk but does not count yet."""
+    dead = [file_dead | {row for m, row in gone if m == n} for n, file_dead in enumerate(before.dead)]
+    noted = {row for row in gone if row[0] < first}
     for n, kept in enumerate(before.files[:first]):
         noted |= {(n, row) for merged in before.files[first:] for row in merged.dead[kept.path.name]}
     file, n_labels = f"{uuid.uuid4().hex}.duckdb", len(before.names)

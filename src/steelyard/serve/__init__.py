@@ -1,4 +1,4 @@
-"""Show: a page and a JSON API over a run and its index. Needs the extra `serve`."""
+"""Serve a run: a web page and a JSON API for its index. Needs the extra `serve`."""
 
 from __future__ import annotations
 

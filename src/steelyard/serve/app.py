@@ -1,4 +1,4 @@
-"""The application: what may be asked for, under which address."""
+"""The ASGI application: the addresses and their answers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from starlette.responses import JSONResponse
 
 from steelyard import __version__
 from steelyard.search import QueryError
-from steelyard.serve import shapes
+from steelyard.serve import api_types
 from steelyard.serve.guards import Busy, Guard, Refusal, Writes, problem
-from steelyard.serve.requests import MOST_CHIPS
+from steelyard.serve.query_form import MOST_CHIPS
 from steelyard.serve.review import Review
 from steelyard.serve.review_routes import WRITE, add_review
 from steelyard.serve.run_view import Current, RunView
-from steelyard.serve.workers import Recent, Workers
+from steelyard.serve.workers import AnswerCache, Workers
 
 MOST_HITS = 100
-"""Items of one answer."""
+"""The most items in one answer."""
 DEEPEST = 10_000
-"""How far into the ranking one may ask."""
+"""The largest offset of a search."""
 STATIC = Path(__file__).parent / "static"
 _LONGEST_NAME = 2000
 _MEMORY = {"pictures": 96 << 20, "answers": 48 << 20}
@@ -43,7 +43,7 @@ _IDLE = 0.1  # seconds without a request after which the next one waits for the 
 Name = Annotated[str, Query(max_length=_LONGEST_NAME)]
 Names = Annotated[list[Annotated[str, Query(max_length=_LONGEST_NAME)]], Query(max_length=MOST_CHIPS)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem} for status in (400, 403, 404, 409, 411, 413, 414, 415, 421, 422, 429, 500, 503)
+    status: {"model": api_types.Problem} for status in (400, 403, 404, 409, 411, 413, 414, 415, 421, 422, 429, 500, 503)
 }
 
 
@@ -98,10 +98,10 @@ def _add_answers(
     writing: Workers,
     review: Review | None,
 ) -> None:
-    answers, pictures = Recent(_MEMORY["answers"]), Recent(_MEMORY["pictures"])
+    answers, pictures = AnswerCache(_MEMORY["answers"]), AnswerCache(_MEMORY["pictures"])
 
     async def now() -> RunView:
-        """Return what is shown, which a thread looks for again at times: the event loop reads no file."""
+        """Return the current view; a thread looks for a newer one at times, since the event loop reads no file."""
         overdue = current.overdue()
         if overdue is not None:
             look = asyncio.ensure_future(looking.run(current.look))
@@ -110,7 +110,7 @@ def _add_answers(
         return current.shown
 
     async def answer(request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
-        """Reply with what a method of `RunView` gives, made in a thread unless it was made lately."""
+        """Reply with the result of a method of `RunView`, computed in a thread unless it is cached."""
         shown = await now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
 
@@ -118,21 +118,21 @@ def _add_answers(
             return _packed(bytes(JSONResponse(make(shown, *given)).body))
 
         body = await answers.get(key, partial(searching.run, made))
-        found = _reply(request, body, "application/json", "no-cache")
-        found.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
-        return found
+        reply = _reply(request, body, "application/json", "no-cache")
+        reply.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
+        return reply
 
-    @app.get("/api/run", response_model=shapes.RunFacts, responses=PROBLEMS)
+    @app.get("/api/run", response_model=api_types.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
         return await answer(request, RunView.facts, review is not None)
 
-    @app.get("/api/labels", response_model=shapes.LabelList, responses=PROBLEMS)
+    @app.get("/api/labels", response_model=api_types.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
         """Return labels that begin with, hold or resemble a text: what a person may be typing."""
         return await answer(request, RunView.labels, text, k)
 
-    @app.get("/api/search", response_model=shapes.SearchResult, responses=PROBLEMS)
+    @app.get("/api/search", response_model=api_types.SearchResult, responses=PROBLEMS)
     async def search(
         request: Request,
         q: Name = "",
@@ -151,17 +151,17 @@ def _add_answers(
         """
         return await answer(request, RunView.search, q, wanted, unwanted, limit, k, offset, like)
 
-    @app.get("/api/item", response_model=shapes.ItemFacts, responses=PROBLEMS)
+    @app.get("/api/item", response_model=api_types.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:
         """Return an item: the probability of each label, and what is known to be true."""
         return await answer(request, RunView.item, id)
 
-    @app.get("/api/label", response_model=shapes.LabelPage, responses=PROBLEMS)
+    @app.get("/api/label", response_model=api_types.LabelPage, responses=PROBLEMS)
     async def label(request: Request, name: Name) -> Response:
         """Return how a label does: reliability, precision and recall, the items it is surest about."""
         return await answer(request, RunView.label, name)
 
-    @app.get("/api/data", response_model=shapes.DataPage, responses=PROBLEMS)
+    @app.get("/api/data", response_model=api_types.DataPage, responses=PROBLEMS)
     async def data(request: Request) -> Response:
         """Return how frequent labels are in training, and which come together."""
         return await answer(request, RunView.data)
@@ -204,7 +204,7 @@ def _reply(request: Request, body: bytes, kind: str, keep: str) -> Response:
 
 
 def _add_problems(app: FastAPI) -> None:
-    """Turn every refusal into `shapes.Problem`, one sentence."""
+    """Turn every refusal into `api_types.Problem`, one sentence."""
 
     @app.exception_handler(Refusal)
     async def refused(_: Request, error: Refusal) -> Response:

@@ -1,4 +1,4 @@
-"""HTTP connections that may not be held open by clients that send or read too slowly."""
+"""HTTP connections that end when a client sends or reads too slowly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESPONSE_SECONDS = 60.0
 
 
 class PatientProtocol(H11Protocol):
-    """Uvicorn's HTTP/1.1, with an end to patience: a client that is late is cut off."""
+    """Uvicorn's HTTP/1.1 with timeouts: a client that is too slow is disconnected."""
 
     request_seconds = REQUEST_SECONDS
     response_seconds = RESPONSE_SECONDS

@@ -1,4 +1,4 @@
-"""What every request passes and every reply carries, and the problems that are told in one sentence."""
+"""Checks of every request, headers of every reply, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ HEADERS = {
 
 
 class Refusal(Exception):
-    """A request is not answered; the message is for who asked and names no path."""
+    """A refused request; the message goes to the client and names no path."""
 
     status = 400
     headers: ClassVar[dict[str, str]] = {}
 
 
 class Missing(Refusal):
-    """There is no such item, label or picture that may be shown."""
+    """The item, label or picture does not exist or may not be shown."""
 
     status = 404
 
 
 class Busy(Refusal):
-    """More is asked for than can be done soon."""
+    """The server has too many requests in progress."""
 
     status = 503
     headers: ClassVar[dict[str, str]] = {"retry-after": "2"}
 
 
 def problem(status: int, error: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    """Return a refusal as `shapes.Problem`."""
+    """Return a refusal as `api_types.Problem`."""
     return JSONResponse({"error": error, **more}, status, headers)
 
 
@@ -145,12 +145,12 @@ def _refused_write(headers: list[tuple[bytes, bytes]], writes: Writes | None) ->
 
 
 def _is_same_origin(origin: bytes, host: bytes) -> bool:
-    """Whether an Origin header names the host that was asked, by HTTP, or by the HTTPS of a proxy before it."""
+    """Return whether an Origin header names the host of the request, by HTTP or, behind a proxy, by HTTPS."""
     return bool(host) and origin.lower() in (b"http://" + host.lower(), b"https://" + host.lower())
 
 
 def _name(host: bytes) -> str:
-    """The name in a Host header, without the port, lower case."""
+    """Return the name in a Host header, without the port, in lower case."""
     text = host.decode("latin-1").lower()
     name, colon, port = text.rpartition(":")
     return name if colon and (port.isdigit() or not port) else text

@@ -1,4 +1,4 @@
-"""What the pages of labels show: how one does, how frequent all are, and which come together."""
+"""Contents of the label pages: measures of a label, frequencies of all, and which occur together."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ NOT_MEASURED: dict[str, Any] = {
 """What `performance` gives where nothing is known to be true."""
 
 
-def performance(label: int, judged: IndexTruth) -> dict[str, Any]:
-    """Return all that is measured of a label on items whose truth is known, see `shapes.LabelPage`."""
-    known = judged.targets[:, label] != UNKNOWN
-    p = judged.probabilities[known, label].astype(np.float64)
-    present = judged.targets[known, label] >= 0.5
-    ids = np.array(judged.ids, object)[known]
+def performance(label: int, truth: IndexTruth) -> dict[str, Any]:
+    """Return all that is measured of a label on items whose truth is known, see `api_types.LabelPage`."""
+    known = truth.targets[:, label] != UNKNOWN
+    p = truth.probabilities[known, label].astype(np.float64)
+    present = truth.targets[known, label] >= 0.5
+    ids = np.array(truth.ids, object)[known]
     curve = _curve(p, present) if present.any() else None
     return {
         "n_items": len(p),
         "n_present": int(present.sum()),
         "average_precision": None if curve is None else curve.pop("area"),
-        **_reliability(judged.probabilities[known, label], judged.targets[known, label]),
+        **_reliability(truth.probabilities[known, label], truth.targets[known, label]),
         "curve": curve,
         "right": _shown(ids, p, present, -p),
         "wrong": _shown(ids, p, ~present, -p),
@@ -68,47 +68,47 @@ def neighbours(label: int, labels: Labels) -> list[dict[str, Any]]:
 def _reliability(p: NDArray[Any], targets: NDArray[Any]) -> dict[str, Any]:
     if not len(p):
         return {"calibration_error": None, "bins": None}
-    found = calibration_error(p[:, None], targets[:, None], BINS)
-    n, frequency = np.asarray(found.bins.counts), np.asarray(found.bins.frequency)
+    calibration = calibration_error(p[:, None], targets[:, None], BINS)
+    n, frequency = np.asarray(calibration.bins.counts), np.asarray(calibration.bins.frequency)
     with np.errstate(invalid="ignore", divide="ignore"):
         low, high = wilson(frequency, n)
     bins = {
-        "edges": numbers(found.bins.edges),
+        "edges": numbers(calibration.bins.edges),
         "counts": [int(x) for x in n],
-        "confidence": numbers(found.bins.confidence),
+        "confidence": numbers(calibration.bins.confidence),
         "frequency": numbers(frequency),
         "low": numbers(low),
         "high": numbers(high),
     }
-    return {"calibration_error": number(found.ece), "bins": bins}
+    return {"calibration_error": number(calibration.ece), "bins": bins}
 
 
 def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]:
-    """Precision and recall at the distinct probabilities, descending: at each, what is at or above it."""
-    found = steps(p, present)
-    n, half = len(found.said), _MOST_POINTS // 2
-    at = np.arange(n)
+    """Return precision and recall of the items at or above each distinct probability, descending."""
+    curve = steps(p, present)
+    n, half = len(curve.n_decided), _MOST_POINTS // 2
+    kept = np.arange(n)
     if n > _MOST_POINTS:  # the first ones matter most: half of the points evenly, half ever denser to the front
-        at = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
+        kept = np.unique(np.concatenate([np.linspace(0, n - 1, half), np.geomspace(1, n, half) - 1]).astype(np.int64))
     return {
-        "area": found.area,
-        "threshold": [float(x) for x in found.scores[at]],
-        "precision": numbers(found.precision[at]),
-        "recall": numbers(found.recall[at]),
-        "said": [int(x) for x in found.said[at]],
+        "area": curve.area,
+        "threshold": [float(x) for x in curve.scores[kept]],
+        "precision": numbers(curve.precision[kept]),
+        "recall": numbers(curve.recall[kept]),
+        "said": [int(x) for x in curve.n_decided[kept]],
     }
 
 
 def _shown(
     ids: NDArray[Any], p: NDArray[np.float64], among: NDArray[np.bool_], order: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    places = np.flatnonzero(among)
-    best = places[np.argsort(order[places], kind="stable")[:MOST_SHOWN]]
+    rows = np.flatnonzero(among)
+    best = rows[np.argsort(order[rows], kind="stable")[:MOST_SHOWN]]
     return [{"id": ids[i], "probability": float(p[i])} for i in best.tolist()]
 
 
 def co_occurrence(labels: Labels | None) -> dict[str, Any]:
-    """Return p(i|j) and counts of pairs among the most frequent labels, see `shapes.DataPage`."""
+    """Return p(i|j) and counts of pairs among the most frequent labels, see `api_types.DataPage`."""
     nothing: dict[str, Any] = {"together": [], "conditional": [], "both": []}
     if labels is None or not labels.counts.any():
         return nothing

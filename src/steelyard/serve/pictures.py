@@ -35,11 +35,11 @@ class Pictures:
         if self.root is None:
             raise Missing("the folder of images is not known: start steelyard serve with --images DIR")
         try:
-            place = os.path.normpath(Path(self.root, listed))
-            real = os.path.realpath(place)
+            path = os.path.normpath(Path(self.root, listed))
+            real = os.path.realpath(path)
         except (OSError, ValueError):  # a null character, a loop of links
             raise Missing("the image of the item cannot be found") from None
-        if not (Path(place).is_absolute() and real.lower().endswith(EXTENSIONS)):
+        if not (Path(path).is_absolute() and real.lower().endswith(EXTENSIONS)):
             raise Missing("what the index lists for the item is no image file")
         if not real.startswith(self.root.rstrip(os.sep) + os.sep):
             raise Missing("the image of the item lies outside of the folder of images")
@@ -65,7 +65,7 @@ class Pictures:
 
 
 def _fitting(file: Path, side: int) -> tuple[int, int] | None:
-    """The (height, width) of an image within a square of `side`, None where it fits as it is."""
+    """Return the (height, width) of an image scaled into a square of `side`, None if it fits as it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

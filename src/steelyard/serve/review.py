@@ -34,14 +34,14 @@ RATE, BURST = 10.0, 30
 
 
 class TooFast(Refusal):
-    """Answers come faster than a person gives them."""
+    """Answers arrive faster than a person gives them."""
 
     status = 429
     headers: ClassVar[dict[str, str]] = {"retry-after": "1"}
 
 
 class Conflict(Refusal):
-    """What is asked for does not fit the answers so far."""
+    """The request does not fit the answers so far."""
 
     status = 409
 
@@ -73,9 +73,9 @@ class Review:
         self._lock_file = self.file.with_name(f".{self.file.name}.lock")
         self.token = secrets.token_urlsafe(32)
         self.who = _user()
-        self._places = {(asked.id, asked.label): i for i, asked in enumerate(self.questions)}
-        self._paths = {asked.id: asked.path for asked in reversed(self.questions) if asked.path}
-        self._ids = {asked.id for asked in self.questions}
+        self._places = {(question.id, question.label): i for i, question in enumerate(self.questions)}
+        self._paths = {question.id: question.path for question in reversed(self.questions) if question.path}
+        self._ids = {question.id for question in self.questions}
         self._lock = threading.Lock()
         self._given: dict[tuple[str, str], Answer] = {}
         self._state: tuple[int, int] | None = None
@@ -84,14 +84,14 @@ class Review:
         self._catch_up()
 
     def questions_from(self, start: int, k: int) -> dict[str, Any]:
-        """Return the first `k` questions from place `start` on that have no answer; see `shapes.ReviewPage`."""
+        """Return the first `k` questions from place `start` on that have no answer; see `api_types.ReviewPage`."""
         with self._lock:
             self._catch_up()
             still_open = (i for i in range(start, len(self.questions)) if self._key(i) not in self._given)
             return {**self._progress(), "questions": [self._shown(i) for i in islice(still_open, k)]}
 
     def answer(self, id: str, label: str, answer: str, who: str) -> dict[str, Any]:
-        """Append an answer to the file and return how far the queue is; see `shapes.ReviewProgress`."""
+        """Append an answer to the file and return how far the queue is; see `api_types.ReviewProgress`."""
         key = (id, label)
         if key not in self._places:
             raise Missing("this is no question of the queue")
@@ -145,11 +145,11 @@ class Review:
             os.fsync(file.fileno())
 
     def _catch_up(self) -> None:
-        """Read the file again where it is not what was read last."""
+        """Read the file again if it has changed."""
         state = None
         with suppress(FileNotFoundError):
-            found = self.file.stat()
-            state = (found.st_size, found.st_mtime_ns)
+            facts = self.file.stat()
+            state = (facts.st_size, facts.st_mtime_ns)
         if state != self._state:
             here = [] if state is None or state[0] == 0 else read_answers(self.file)
             self._given = {key: answer for key, answer in settled(here).items() if key in self._places}
@@ -163,25 +163,25 @@ class Review:
             "who": self.who,
         }
 
-    def _key(self, place: int) -> tuple[str, str]:
-        asked = self.questions[place]
-        return asked.id, asked.label
+    def _key(self, number: int) -> tuple[str, str]:
+        question = self.questions[number]
+        return question.id, question.label
 
-    def _shown(self, place: int) -> dict[str, Any]:
-        asked = self.questions[place]
+    def _shown(self, number: int) -> dict[str, Any]:
+        question = self.questions[number]
         return {
-            "place": place,
-            "id": asked.id,
-            "label": asked.label,
-            "question": asked.question,
-            "given": asked.given,
-            "probability": asked.probability,
-            "why": asked.why,
+            "place": number,
+            "id": question.id,
+            "label": question.label,
+            "question": question.question,
+            "given": question.given,
+            "probability": question.probability,
+            "why": question.why,
         }
 
 
 def _user() -> str:
-    """The name of the user who started the server, "" where the system does not tell."""
+    """Return the name of the user who started the server, "" if the system does not tell."""
     with suppress(Exception):  # which kind depends on the system and the version of Python
         return getpass.getuser()[:LONGEST_NAME]
     return ""

@@ -1,4 +1,4 @@
-"""What the review page asks for and writes; only there where `steelyard serve` was started with --review."""
+"""Addresses of the review page, which exist only with `steelyard serve --review`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query, Request, Response
 from starlette.responses import JSONResponse
 
-from steelyard.serve import shapes
+from steelyard.serve import api_types
 from steelyard.serve.guards import MOST_BODY, Refusal
 from steelyard.serve.review import Review
 from steelyard.serve.run_view import RunView
@@ -48,14 +48,14 @@ def add_review(
         problems: the refusals that OpenAPI is to describe.
     """
 
-    @app.get(WRITE, response_model=shapes.ReviewPage, responses=problems)
+    @app.get(WRITE, response_model=api_types.ReviewPage, responses=problems)
     async def questions(
         start: Annotated[int, Query(ge=0, le=1 << 30)] = 0, k: Annotated[int, Query(ge=1, le=MOST_QUESTIONS)] = 10
     ) -> Response:
         """Return questions without an answer from a place in the queue on."""
         return JSONResponse(await writing.run(review.questions_from, start, k), headers={"cache-control": "no-store"})
 
-    @app.post(WRITE, response_model=shapes.ReviewProgress, responses=problems)
+    @app.post(WRITE, response_model=api_types.ReviewProgress, responses=problems)
     async def answer(request: Request) -> Response:
         """Append an answer: {"id", "label", "answer": "y" | "n" | "?" | "undo", "who"}."""
         given = _fields(await request.body())

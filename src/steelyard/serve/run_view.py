@@ -1,4 +1,4 @@
-"""What the application shows: a run, its index, its labels, and answers made from them; and its newest state."""
+"""The answers of the application, made from a run, its index and its labels, and the newest state of these."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from steelyard.search.index import NO_LIKENESS
 from steelyard.serve import label_page
 from steelyard.serve.guards import Missing, Refusal
 from steelyard.serve.pictures import Pictures
-from steelyard.serve.requests import Completion, asked
-from steelyard.serve.truth import IndexTruth, Truth, judged, own_truth
+from steelyard.serve.query_form import Completion, query_of
+from steelyard.serve.truth import IndexTruth, Truth, index_truth, own_truth
 
 _LOOK_AGAIN = 1.0  # seconds
 MOST_SECONDS = 10.0
@@ -65,16 +65,16 @@ class RunView:
             self._truth = Truth(
                 {"test": labels} if same else {}, "The labels that were given are not those of the index."
             )
-        self._judged: list[IndexTruth | None] = []  # one, once it was asked for
+        self._index_truth: list[IndexTruth | None] = []  # one, once it was asked for
 
     def over(self, index: Index) -> RunView:
         """Return the same run over a later generation of its index."""
         other = copy(self)
-        other.index, other._lock, other._judged = index, threading.Lock(), []
+        other.index, other._lock, other._index_truth = index, threading.Lock(), []
         return other
 
     def warm_up(self, seconds: float = 10.0) -> None:
-        """Do what requests will ask for, so that the first of them need not wait: frequent labels first."""
+        """Search for frequent labels and make a picture, so that the first requests need not wait."""
         until = time.monotonic() + seconds
         with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
             for label in self.complete("", len(self.names)):
@@ -85,19 +85,19 @@ class RunView:
 
     @property
     def version(self) -> tuple[str, int]:
-        """The identity of the index and how often it was written: what an answer depends on."""
+        """The UUID and the generation of the index, on which every answer depends."""
         return self.index.uuid, self.index.generation
 
     @property
     def truth(self) -> Truth:
-        """What is known to be true, read when it is first asked for."""
+        """The known labels of items, read when first needed."""
         with self._lock:
             if self._truth is None:
                 self._truth = own_truth(self.folder, self.names)
             return self._truth
 
     def facts(self, review: bool = False) -> dict[str, Any]:
-        """See `shapes.RunFacts`; `review`: whether there are questions to answer."""
+        """See `api_types.RunFacts`; `review`: whether there are questions to answer."""
         return {
             "name": self.folder.resolve().name,
             "n_items": self.index.n_items,
@@ -109,7 +109,7 @@ class RunView:
         }
 
     def labels(self, text: str, k: int) -> dict[str, Any]:
-        """See `shapes.LabelList`."""
+        """See `api_types.LabelList`."""
         return {"labels": [self._fact(name) for name in self.complete(text, k)], "total": len(self.names)}
 
     def search(
@@ -122,10 +122,10 @@ class RunView:
         offset: int,
         like: str = "",
     ) -> dict[str, Any]:
-        """See `shapes.SearchResult`; for the arguments `requests.asked`, and `like` the id of an item or none."""
+        """See `api_types.SearchResult` and `query_form.query_of`; `like` is the id of an item, or ""."""
         if like and (not self.index.n_numbers or like not in self.index):
             raise Refusal(NO_LIKENESS) if not self.index.n_numbers else Missing(f"there is no item {like!r:.120}")
-        question, plain = asked(self.names, text, wanted, unwanted, limits) or (None, True)
+        question, plain = query_of(self.names, text, wanted, unwanted, limits) or (None, True)
         hits: list[Hit] = []
         terms: dict[str, bool] = {}
         if question is not None or like:
@@ -145,7 +145,7 @@ class RunView:
         }
 
     def item(self, id: str) -> dict[str, Any]:
-        """See `shapes.ItemFacts`."""
+        """See `api_types.ItemFacts`."""
         if id not in self.index:
             raise Missing(f"there is no item {id!r:.120}")
         row = self.index.rows([id])[0]
@@ -176,22 +176,22 @@ class RunView:
         return self.pictures.stamped(listed)
 
     def label(self, name: str) -> dict[str, Any]:
-        """See `shapes.LabelPage`."""
+        """See `api_types.LabelPage`."""
         if name not in self._facts:
             raise Missing(f"there is no label {name!r:.120}")
-        place = self.names.index(name)
-        found = self._judged_now()
+        column = self.names.index(name)
+        truth = self._index_truth_now()
         training = self.truth.parts.get("training")
         return {
             **self._facts[name],
-            "part": None if found is None else found.part,
-            "note": found.note if found is not None else self._why_not(),
-            **(label_page.NOT_MEASURED if found is None else label_page.performance(place, found)),
-            "neighbours": [] if training is None else label_page.neighbours(place, training),
+            "part": None if truth is None else truth.part,
+            "note": truth.note if truth is not None else self._why_not(),
+            **(label_page.NOT_MEASURED if truth is None else label_page.performance(column, truth)),
+            "neighbours": [] if training is None else label_page.neighbours(column, training),
         }
 
     def data(self) -> dict[str, Any]:
-        """See `shapes.DataPage`."""
+        """See `api_types.DataPage`."""
         training = self.truth.parts.get("training")
         return {
             **label_page.frequencies([self._fact(name) for name in self.names]),
@@ -210,12 +210,12 @@ class RunView:
             return False
         return True
 
-    def _judged_now(self) -> IndexTruth | None:
+    def _index_truth_now(self) -> IndexTruth | None:
         truth = self.truth
         with self._lock:
-            if not self._judged:
-                self._judged.append(judged(truth, self.index))
-            return self._judged[0]
+            if not self._index_truth:
+                self._index_truth.append(index_truth(truth, self.index))
+            return self._index_truth[0]
 
     def _why_not(self) -> str:
         return self.truth.why or "What is true of the items in the index is not known here."
@@ -272,7 +272,7 @@ class Current:
         return late
 
     def look(self) -> None:
-        """Go over to the newest generation of the index; to a new index, with the run as it is then."""
+        """Switch to the newest generation of the index; for a rebuilt index, read the run again too."""
         index = self.shown.index
         try:
             fresh = index.refreshed()

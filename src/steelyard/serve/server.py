@@ -1,4 +1,4 @@
-"""The server: a socket, the application behind it, and an orderly end."""
+"""The server: listens on a socket, runs the application, shuts down in order."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def run_server(
             h11_max_incomplete_event_size=16 << 10,
         )
         with open_index(index or run) as opened:
-            beware = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
+            warnings = [outdated(opened, run) if index is None else "", _unseen(opened, images or images_of(run))]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        lines = [f"Serving {os.fspath(run)} at {address} (Ctrl-C stops)", *beware]
+        lines = [f"Serving {os.fspath(run)} at {address} (Ctrl-C stops)", *warnings]
         if review is not None:
             lines.append(f"Review {plural(len(review.questions), 'question')} at {address}/review#token={review.token}")
             lines.append(f"Answers go to {review.file}; whoever has that address can give them.")
@@ -82,7 +82,7 @@ class _Server(uvicorn.Server):
 
 
 def _unseen(index: Index, images: str | os.PathLike[str] | None) -> str:
-    """A sentence where the index lists images that are not shown, else ""."""
+    """Return a warning if the index lists images that are not shown, else ""."""
     first = index.first_path()
     if first is None or (images is not None and Path(first).is_relative_to(Path(images).absolute())):
         return ""
@@ -111,7 +111,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Uvicorn raises the signal that stopped it once more in the end: let it, and go on."""
+    """Ignore the signal that stopped Uvicorn, which it raises once more at its end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What is known to be true: the labels of the run's own data, found again by the ids of items."""
+"""Known labels of items in the index: those of the run's own data, matched by id."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PARTS = ("test", "validation", "training")
 class Truth:
     """Labels by the part of the data they belong to, all with the labels of the index in their order.
 
-    parts: "test", "validation", "training"; those there are.
-    why: there are none, a sentence.
+    parts: "test", "validation" and "training", as far as they exist.
+    why: a sentence on why there are none.
     """
 
     parts: Mapping[str, Labels]
@@ -38,9 +38,9 @@ class Truth:
     def of(self, id: str) -> tuple[str, NDArray[Any]] | None:
         """Return the part that an item belongs to, and its labels (L,)."""
         for part, labels in self.parts.items():
-            at = pc.index(labels.ids.arrow, id).as_py()
-            if at >= 0:
-                return part, labels.rows(np.array([at]))[0]
+            row = pc.index(labels.ids.arrow, id).as_py()
+            if row >= 0:
+                return part, labels.rows(np.array([row]))[0]
         return None
 
 
@@ -62,17 +62,17 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
         config = run_config(folder)
         if not config.data.path:
             return Truth({}, "The run was not trained from a path, so what is true of items is not known here.")
-        found = open_datasets(config.data, config.model, config.train.seed)
-        there = {"test": found.test, "validation": found.validation, "training": found.train}
-        parts = {k: aligned(data.labels, names, unseen="drop") for k, data in there.items() if data is not None}
+        datasets = open_datasets(config.data, config.model, config.train.seed)
+        by_part = {"test": datasets.test, "validation": datasets.validation, "training": datasets.train}
+        parts = {k: aligned(data.labels, names, unseen="drop") for k, data in by_part.items() if data is not None}
     except (ValueError, OSError) as error:
         logging.getLogger("steelyard.serve").error("the data of the run cannot be opened: %s", error)
         return Truth({}, "The data of the run cannot be opened: the server's log says why.")
     return Truth(parts)
 
 
-def judged(truth: Truth, index: Index) -> IndexTruth | None:
-    """Return items of the first part, of test, validation and training, that the index holds items of."""
+def index_truth(truth: Truth, index: Index) -> IndexTruth | None:
+    """Return the indexed items of test, else of validation, else of training data."""
     for part in PARTS:
         labels = truth.parts.get(part)
         if labels is None or not len(labels):

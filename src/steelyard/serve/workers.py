@@ -1,4 +1,4 @@
-"""Work done in threads: a bounded queue of it, and its results kept by key, made once for all who ask together."""
+"""Worker threads with a bounded queue, and a cache whose entries are computed once for simultaneous requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRY = 300  # bytes of an entry besides its key and its value
 
 @final
 class Workers:
-    """A few threads for what would hold up the event loop; Starlette's own threads have a queue without an end.
+    """A few threads for work that would block the event loop; the queue of Starlette's own threads is unbounded.
 
     n: how many.
     waiting: tasks that may wait or run at once; one more raises `Busy`.
@@ -43,8 +43,8 @@ class Workers:
 
 
 @final
-class Recent:
-    """A cache of the most recently used answers, for one event loop.
+class AnswerCache:
+    """A cache of the most recently used answers, for use in one event loop.
 
     budget: bytes that keys and answers may take together.
     """

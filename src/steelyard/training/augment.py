@@ -13,12 +13,12 @@ from steelyard.balance.philox import uniform
 from steelyard.labels.targets import UNKNOWN
 from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
-from steelyard.training.batches import Batch
+from steelyard.training.batches import TrainingBatch
 from steelyard.training.settings import AugmentSettings
 
 STREAM = 0x4147  # keeps these draws apart from those of masks and picked labels under one seed
 OVERLAY = slice(11, 13)
-"""Which of an image's random numbers say whether another is laid over it, and which one."""
+"""Indices of the random numbers that decide whether an image is overlaid, and by which one."""
 _KNOTS = 4  # of an elastic warp, a side
 _N_PLAIN = 14
 
@@ -121,7 +121,7 @@ def _sampled(images: Tensor, grid: Tensor, padding: str) -> Tensor:
     return out if images.is_floating_point() else out.round_().clamp_(0, 255).to(images.dtype)
 
 
-def overlaid(batch: Batch, chance: float, u: Tensor) -> Batch:
+def overlaid(batch: TrainingBatch, chance: float, u: Tensor) -> TrainingBatch:
     """Return a batch in which, by chance, an image has another of the batch laid over it.
 
     The picture is the larger of the two at every pixel, its labels are the union: present where either is, unknown
@@ -159,12 +159,13 @@ def check_overlay(chance: float, objective: Objective) -> None:
     """
     if chance > 0 and isinstance(objective.loss, SoftmaxLDAM):
         raise ValueError(
-            "train.augment.overlay gives items the labels of two, but objective.loss.softmax takes one: drop either"
+            "train.augment.overlay gives an item the labels of two, but objective.loss.softmax allows one: turn one of "
+            "them off"
         )
     resolver = objective.resolver
     keeps = resolver.stored() is not None or next(resolver.parameters(), None) is not None
     if chance > 0 and (objective.masking is not None or keeps):
         what = "objective.masking" if objective.masking is not None else "objective.unknown"
         raise ValueError(
-            f"train.augment.overlay makes items of two, but {what} keeps something for every single one: drop either"
+            f"train.augment.overlay merges two items, but {what} stores values of each item: turn one of them off"
         )

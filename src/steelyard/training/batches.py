@@ -29,7 +29,7 @@ SHARE_OF_GPU = 0.25
 """Arrays up to this share of a GPU's free memory are kept on it."""
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Inputs (B, …), or a tuple of such, targets (B, L), and the items' numbers in the data (B,)."""
 
     inputs: Inputs
@@ -68,7 +68,7 @@ class Batches(ABC):
 
     Args:
         sampler: which items an epoch visits; of several processes it gives each its share.
-        batch_size: items of a step, over all processes together.
+        batch_size: items per step, over all processes together.
     """
 
     def __init__(self, sampler: PlannedSampler, batch_size: int) -> None:
@@ -92,7 +92,7 @@ class Batches(ABC):
         return first + self.sampler.num_replicas * torch.arange(n, device=device)
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         """Yield the rest of the prepared epoch."""
 
 
@@ -117,14 +117,14 @@ class Resident(Batches):
         """Return the items (n,) that are left of the prepared epoch, on the device."""
         return torch.from_numpy(self.sampler.left()).to(self.device)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         order = self.order()
         for start in range(0, len(order), self.share):
             yield self.rows(order[start : start + self.share])
 
-    def rows(self, index: Tensor) -> Batch:
+    def rows(self, index: Tensor) -> TrainingBatch:
         """Return the items at `index` (B,), on the device."""
-        return Batch(self.inputs[index], self.targets[index], index)
+        return TrainingBatch(self.inputs[index], self.targets[index], index)
 
 
 class Loaded(Batches):
@@ -137,9 +137,9 @@ class Loaded(Batches):
             data, BatchSampler(sampler, self.share, drop_last=False), workers, pin=device.type == "cuda"
         )
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         for batch in fetched(self._loader):
-            yield Batch(*(moved(part, self.device) for part in batch))
+            yield TrainingBatch(*(moved(part, self.device) for part in batch))
 
 
 def make_batches(
@@ -174,14 +174,14 @@ def n_workers(wanted: int, data: Any) -> int:
     return min(cores, 8) if cores > 1 else 0
 
 
-def ordered(data: Any, batch_size: int, workers: int, rank: int = 0, of: int = 1) -> Iterator[Batch]:
+def ordered(data: Any, batch_size: int, workers: int, rank: int = 0, of: int = 1) -> Iterator[TrainingBatch]:
     """Yield all items of `data` in order, on the CPU; process `rank` of `of` gets every `of`-th batch."""
     slices = [range(start, min(start + batch_size, len(data))) for start in range(0, len(data), batch_size)]
     if is_array(data):
         yield from (_rows(data, rows) for rows in slices[rank::of])
         return
     for batch in fetched(loader(data, [list(rows) for rows in slices[rank::of]], workers, pin=False)):
-        yield Batch(*batch)
+        yield TrainingBatch(*batch)
 
 
 def moved(x: Any, device: torch.device) -> Any:
@@ -191,12 +191,12 @@ def moved(x: Any, device: torch.device) -> Any:
     return x.to(device, non_blocking=True)
 
 
-def _rows(data: Any, rows: range) -> Batch:
+def _rows(data: Any, rows: range) -> TrainingBatch:
     """Return some consecutive items of arrays without making each a sample first."""
     index = np.arange(rows.start, rows.stop)
     inside: Any = data.data if isinstance(data, Subset) else data
     inputs = as_tensor(as_inputs(inside.inputs[data.index[index] if isinstance(data, Subset) else index]))
-    return Batch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
+    return TrainingBatch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
 
 
 def all_outputs(

@@ -1,4 +1,4 @@
-"""How long to train: automatic settings, decided from the data."""
+"""Automatic settings of training, decided from the data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steelyard.training.settings import AUTOMATIC, Monitor, SamplerSettings, Sch
 STEPS = 2000
 """Steps that a network on features is given at least, where that takes no more than `EPOCHS[1]` epochs."""
 EPOCHS = (30, 100)
-"""The fewest and the most epochs; of images, of which every step is dear, always the fewest."""
+"""Minimum and maximum number of epochs; images, whose steps are expensive, always get the minimum."""
 BATCHES = (16, 128)
 """The smallest and the largest batch."""
 PER_EPOCH = 20
@@ -24,7 +24,7 @@ PATIENCE = (5, 0.2)
 
 
 class Workload(NamedTuple):
-    """What automatic settings depend on."""
+    """The facts that automatic settings depend on."""
 
     labels: Labels
     """Of the training items."""
@@ -33,11 +33,11 @@ class Workload(NamedTuple):
     validation: Labels | None
     """Of the validation items, None where there are none."""
     is_costly: bool
-    """Whether a step is dear: the network sees images, or regions and words."""
+    """Steps are expensive: the network takes images, or regions and words."""
     has_link: bool
-    """Whether the objective has probabilities."""
+    """The objective has probabilities."""
     assumes_negative: bool
-    """Whether unknown labels are negatives to the objective."""
+    """The objective counts unknown labels as absent."""
 
 
 def settled(train: TrainSettings, schedule: ScheduleSettings, work: Workload) -> tuple[TrainSettings, ScheduleSettings]:

@@ -154,7 +154,7 @@ class Linear(NamedTuple):
     loss: PairLoss
     read: Callable[[Tensor], Tensor]
     alike: bool = False
-    """Whether loss and log-odds are the same function for every label."""
+    """True if loss and log-odds are the same function for every label."""
 
     @classmethod
     def of(cls, view: View, loss: PairLoss) -> Linear:

@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: a step is recorded once, then played back without Python between its kernels."""
+"""Steps as CUDA graphs: a step is captured once, then replayed without Python between its kernels."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Captured(Eager):
         return self.settings.compile == "on" or (is_image and self._n_steps() >= COMPILES_FROM)
 
     def _tries(self, n: int) -> bool:
-        """Return whether it pays to try all convolutions for a batch of n: it takes as long as many steps do."""
+        """Return whether trying all convolutions pays for a batch of n: it takes as long as many steps."""
         return n == self.share and (self.settings.compile == "on" or self._n_steps() >= TRIES_FROM)
 
     def _n_steps(self) -> int:
@@ -194,7 +194,7 @@ class Captured(Eager):
         torch.cuda.synchronize(self.device)
 
     def _record(self, n: int) -> None:
-        """Record a step and take it, or, where that cannot be, take it as Python runs it from now on."""
+        """Capture a step and run it; if that fails, run this and all later steps in Python."""
         random = torch.cuda.get_rng_state(self.device) if self.is_cuda else None
         try:
             self.graphs[n] = self._capture(n)
@@ -211,7 +211,7 @@ class Captured(Eager):
         self.graphs[n]()
 
     def _capture(self, n: int) -> Callable[[], None]:
-        """Record a step without taking it; what is returned takes it."""
+        """Capture one step as a CUDA graph and return a function that replays it."""
         graph = torch.cuda.CUDAGraph()
         with _chosen_kernels(self._tries(n)), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             self._step(n)

@@ -1,4 +1,4 @@
-"""Checkpoints: all of a training's state in one file, from which it goes on exactly."""
+"""Checkpoints: the whole state of training in one file, from which it resumes exactly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Checkpoints:
         self._best_before = ""  # the best epoch's file that the checkpoint before the next one goes on with
 
     def save(self, epoch: int, step: int, state: State) -> None:
-        """Write a checkpoint that goes on with `step` of `epoch`, then remove all but it and the one before."""
+        """Write a checkpoint that resumes at `step` of `epoch`, then remove all but it and the previous one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self._file(epoch, step)
         save_tensors(new, state.tensors, {**state.notes, "format": FORMAT})
@@ -65,13 +65,13 @@ class Checkpoints:
                 continue
             tensors, notes = found
             if notes.get("format") != FORMAT:
-                raise ValueError(f"{file} is a checkpoint of another version: train anew with --overwrite")
+                raise ValueError(f"{file} is a checkpoint of another version: train again with --overwrite")
             if notes["best_file"] and self._loaded(self.folder / notes["best_file"]) is None:
                 notes |= {"best": None, "best_epoch": 0, "best_file": ""}
             self._best_before = notes["best_file"]
             return State(tensors, notes)
         if self.damaged:
-            raise ValueError(f"{self.damaged[0]}; no other checkpoint is left: train anew with --overwrite")
+            raise ValueError(f"{self.damaged[0]}; no other checkpoint is left: train again with --overwrite")
         return None
 
     def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> str:
@@ -86,11 +86,11 @@ class Checkpoints:
         return load_tensors(self.folder / name)[0]
 
     def forget(self, epoch: int, step: int) -> None:
-        """Remove the checkpoint that goes on with `step` of `epoch`, if there is one: its weights proved bad."""
+        """Remove the checkpoint that resumes at `step` of `epoch`, if there is one: its weights proved bad."""
         self._file(epoch, step).unlink(missing_ok=True)
 
     def _loaded(self, file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return what a file holds; None for one that is damaged, or gone, which is then listed."""
+        """Return what a file holds; None for one that is corrupt, or gone, which is then listed."""
         try:
             return load_tensors(file)
         except ValueError as error:
@@ -168,7 +168,7 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], no
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote; a file that is damaged or of another kind is a ValueError that names it."""
+    """Read what `save_tensors` wrote; a file that is corrupt or of another kind is a ValueError that names it."""
     if not Path(path).is_file():
         raise ValueError(f"{path} does not exist: give a file that Steelyard wrote")
     try:
@@ -177,17 +177,17 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(found[_ENTRY]) if _ENTRY in found else found  # the first version had three entries
         if zlib.crc32(header["notes"].encode()) != int(header["notes_crc32"]):
-            raise ValueError("its notes do not have their checksum")
+            raise ValueError("the checksum of its notes is wrong")
         sums = json.loads(header["crc32"])
         if set(sums) != set(tensors):
             raise ValueError("its tensors are not those it was written with")
         for name, tensor in tensors.items():
             if _checksum(tensor) != sums[name]:
-                raise ValueError(f"{name} does not have its checksum")
+                raise ValueError(f"{name} has a wrong checksum")
         return tensors, json.loads(header["notes"])
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ValueError(f"{path} is damaged or was not written by Steelyard: {what:.200}") from None
+        raise ValueError(f"{path} is corrupt or was not written by Steelyard: {what:.200}") from None
 
 
 def _checksum(tensor: Tensor) -> int:
@@ -223,7 +223,7 @@ def read_history(path: Path) -> list[Record]:
 
 
 class History:
-    """The history of a run that goes on with `epoch`: what was written of that and later epochs is dropped."""
+    """History of a run that resumes at `epoch`; records of that and later epochs are dropped."""
 
     def __init__(self, path: Path, epoch: int, writes: bool = True) -> None:
         self.path, self.writes = path, writes

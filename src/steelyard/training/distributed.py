@@ -55,7 +55,7 @@ def one_voice() -> Iterator[None]:
 
 
 def _first_to_know(knows: bool) -> int:
-    """The first process that knows, the first of all where none does; this one where the others are gone."""
+    """Return the first process that knows, the first of all if none does, or this one if the others have ended."""
     try:
         return int(torch.cat(group.gathered(torch.tensor([int(knows)]))).argmax())
     except RuntimeError:
@@ -64,7 +64,7 @@ def _first_to_know(knows: bool) -> int:
 
 @contextmanager
 def missing_others() -> Iterator[None]:
-    """Say in a sentence that another process is gone, which the library between them says in a traceback."""
+    """Turn the communication library's traceback about a lost process into one sentence."""
     try:
         yield
     except RuntimeError as error:
@@ -72,8 +72,8 @@ def missing_others() -> Iterator[None]:
         if n_processes() == 1 or not lost:
             raise
         raise ValueError(
-            f"another process of this training is gone, which process {group.rank()} noticed: see what it said, then "
-            "the same command goes on"
+            f"another process of this training ended, as process {group.rank()} noticed: read its output, then run the "
+            "same command again to continue"
         ) from None
 
 

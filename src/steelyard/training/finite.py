@@ -68,7 +68,7 @@ class FiniteMonitor:
             self._keep(self.first, self.slopes, ~torch.isfinite(slopes).all(dim=0))
 
     def check(self, epoch: int, labels: Labels, lr: float) -> None:
-        """Raise if a step was bad, in words that say where and, as far as it shows, why; every process must call it."""
+        """Raise if a step was bad, naming where and, if visible, why; every process must call it."""
         step = int(self.step)
         if not group.agreed(step >= 0):
             return
@@ -140,5 +140,5 @@ def check_inputs(inputs: Tensor, ids: Sequence[str]) -> None:
             value = inputs[(item, *spot[1:])].item()
             raise ValueError(
                 f"item {ids[item]!r} has the value {value} in input {tuple(spot[1:]) if len(spot) > 2 else spot[1]}: "
-                "fill or leave out what is missing before training"
+                "fill in or leave out missing values before training"
             )

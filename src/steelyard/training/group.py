@@ -63,9 +63,9 @@ def agreed(value: bool) -> bool:
     """Return whether any process of the job says so; every process must call it."""
     if n_processes() == 1:
         return value
-    said = torch.tensor(int(value))
-    dist.all_reduce(said, op=dist.ReduceOp.MAX)
-    return bool(said)
+    flag = torch.tensor(int(value))
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    return bool(flag)
 
 
 def gathered(x: Tensor) -> list[Tensor]:

@@ -61,7 +61,7 @@ class Job:
         return self.objective.resolver.stored()
 
     def add(self, total: Tensor, parts: dict[str, Tensor], n: int) -> None:
-        """Take in the loss of a step of `n` items; `n_seen` is counted by whoever takes the step."""
+        """Add the loss of a step of `n` items; the caller counts `n_seen`."""
         for name, value in {"total": total.detach(), **parts}.items():
             if name not in self.sums:
                 self.sums[name] = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -137,7 +137,7 @@ class Job:
 
 
 def _generators(device: torch.device) -> Tensor:
-    """The states of torch's random numbers, of the CPU and then of the device."""
+    """Return the states of torch's generators, of the CPU and then of the device."""
     state = torch.get_rng_state()
     return torch.cat([state, torch.cuda.get_rng_state(device)]) if device.type == "cuda" else state
 

@@ -126,7 +126,7 @@ def fit_linear(
     if isinstance(x, SparseRows) and loss.n_labels is None and cells.a.shape[1] > some:
         return _in_parts(x, cells, loss, strength, start, tolerance, most_steps, some)
     bias = stationary_bias(loss, cells)
-    problem = _Problem(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
+    problem = _Regression(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
     if start is None:
         w = torch.zeros(x.shape[1] + 1, cells.a.shape[1], dtype=x.dtype, device=x.device)
         w[-1] = bias.to(x.dtype)
@@ -190,7 +190,7 @@ def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
     return start_at(loss, log_odds)
 
 
-class _Problem:
+class _Regression:
     """Slopes of some labels' costs; labels that are done can be left out where the loss has no class-wise constants."""
 
     def __init__(self, x: FeatureMatrix, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
@@ -229,9 +229,9 @@ class _Problem:
         spread = self.x.mean_square().to(w.dtype) if isinstance(self.x, SparseRows) else self.x.square().mean(0)
         return torch.cat([bend * spread[:, None] + self.penalty, bend[None]])
 
-    def only(self, keep: Tensor) -> _Problem:
+    def only(self, keep: Tensor) -> _Regression:
         """Return the problem of some labels."""
-        return _Problem(self.x, picked(self.cells, (..., keep)), self.loss, self.penalty, self.null[keep])
+        return _Regression(self.x, picked(self.cells, (..., keep)), self.loss, self.penalty, self.null[keep])
 
 
 def picked(cells: Cells, key: Any) -> Cells:
@@ -281,7 +281,7 @@ class _Memory:
         return q.neg_()
 
     def add(self, s: Tensor, y: Tensor) -> None:
-        """Note a step s and the change y of the gradient; a label whose slope did not rise notes nothing."""
+        """Record a step s and the change y of the gradient, except for labels whose slope did not rise."""
         sy = (s * y).sum(0)
         yhy = (y * y * self.inverse).sum(0)
         good = sy > 1e-10 * yhy.clamp_min(1e-30)
@@ -295,7 +295,7 @@ class _Memory:
         self.pairs = [(s[:, keep], y[:, keep], rho[keep]) for s, y, rho in self.pairs]
 
 
-def _minimise(problem: _Problem, w: Tensor, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
+def _minimise(problem: _Regression, w: Tensor, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
     """Return weights (F + 1, L), which labels converged, and the steps taken."""
     result, converged = w.clone(), torch.zeros(w.shape[1], dtype=torch.bool, device=w.device)
     place = torch.arange(w.shape[1], device=w.device)
@@ -328,7 +328,7 @@ def _minimise(problem: _Problem, w: Tensor, tolerance: float, most_steps: int) -
 
 
 def _advance(
-    problem: _Problem, w: Tensor, z: Tensor, d: Tensor, gradient: Tensor
+    problem: _Regression, w: Tensor, z: Tensor, d: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Return weights, logits and (step, change of the gradient, gradient) after a step along `d`.
 

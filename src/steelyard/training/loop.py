@@ -1,4 +1,4 @@
-"""The one loop: epochs, steps, validation, checkpoints. Read it from top to bottom."""
+"""The training loop: epochs, steps, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -43,21 +43,29 @@ MOST_RATIOS = 1000
 
 
 class Outcome(NamedTuple):
-    """What came of a training."""
+    """The result of `train`.
+
+    Examples:
+        >>> sy.training.Outcome._fields[:3]
+        ('weights', 'kept_epoch', 'history')
+    """
 
     weights: dict[str, Tensor]
-    """The weights that are kept, on the CPU; the objective is left with the class weights of the same epoch."""
+    """The weights that are kept, on the CPU; the objective keeps the class weights of the same epoch."""
     kept_epoch: int
+    """The epoch whose weights are kept."""
     history: list[Record]
+    """One record per epoch, as in `history.jsonl`."""
     seconds: float
-    """Of training, validation left out, all sittings together."""
+    """Seconds of training without validation, summed over all sessions."""
     stopped_early: bool
+    """Whether training stopped because the monitored score no longer improved."""
     converged: bool | None
-    """False where the last epoch was still clearly better than those before it; None where nothing was monitored."""
+    """False if the last epochs still improved clearly; None if nothing was monitored."""
     damaged: list[str]
-    """Checkpoints that were found damaged and passed over."""
+    """Corrupt checkpoints that were skipped."""
     prepared: float
-    """Seconds of compiling and recording steps in this sitting, not counted in `seconds`."""
+    """Seconds spent compiling and capturing steps in this session; not counted in `seconds`."""
 
 
 def train(
@@ -71,20 +79,32 @@ def train(
     validate: Validate | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train `model` on `data` by `objective`, going on from the checkpoints in `folder` where there are any.
+    """Train `model` on `data` by `objective`, resuming from checkpoints in `folder` if there are any.
 
     Args:
         model: inputs → logits (B, L); a `backbone` attribute gets its own learning rate.
         objective: what is minimised.
-        data: items (input, target, index) with `.labels`; arrays are kept on the device where they fit.
-        optimizer, schedule, settings: the sections [optimizer], [schedule], [train]; what they leave automatic is
-            decided by `settled`.
-        folder: `checkpoint/` and `history.jsonl` are written here.
+        data: items (input, target, index) with `.labels`; arrays are moved to the device if they fit.
+        optimizer: the section [optimizer].
+        schedule: the section [schedule].
+        settings: the section [train]; automatic values are decided by `settled`.
+        folder: where `checkpoint/` and `history.jsonl` are written.
         validate: (model, device) → metrics by name, `settings.monitor` among them; called by every process.
-        watch: shows how it goes.
+        watch: reports progress.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> data = sy.data.ArrayDataset(np.eye(4), sy.Labels(np.eye(4, dtype=np.int8)))
+        >>> objective = sy.Objective(sy.losses.BCE())
+        >>> settings = sy.training.TrainSettings(epochs=2, batch_size=2, device="cpu")
+        >>> optimizer, schedule = sy.training.OptimizerSettings(), sy.training.ScheduleSettings()
+        >>> model = torch.nn.Linear(4, 4)
+        >>> outcome = sy.training.train(model, objective, data, optimizer, schedule, settings, Path("run"))
+        >>> outcome.kept_epoch, [record["steps"] for record in outcome.history]
+        (2, [2, 2])
     """
     settings, schedule = _settled(settings, schedule, data, objective, validate is not None)
-    training = _Training(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
+    training = _LoopState(model, objective, data, optimizer, schedule, settings, folder, validate, watch or Watch())
     job = training.job
     try:
         training.watch.begin(job.epoch, job.step, settings.epochs)
@@ -112,7 +132,7 @@ def train(
     return training.outcome()
 
 
-class _Training:
+class _LoopState:
     """A training from its preparation to its outcome; the arguments are those of `train`, none of them automatic."""
 
     def __init__(
@@ -193,7 +213,7 @@ class _Training:
                 started = self._pause(started)
                 self._save()
                 if group.agreed(stop.is_set()):
-                    raise Stopped(f"stopped in epoch {job.epoch}; the same command goes on from there")
+                    raise Stopped(f"stopped in epoch {job.epoch}; run the same command again to continue")
         self._pause(started)
 
     def end_epoch(self, stop: Event) -> None:
@@ -219,7 +239,7 @@ class _Training:
         if group.agreed(is_due or stop.is_set() or is_last or job.stopped_early):
             self._save()
         if group.agreed(stop.is_set()) and not is_last:
-            raise Stopped(f"stopped after epoch {job.epoch - 1}; the same command goes on from there")
+            raise Stopped(f"stopped after epoch {job.epoch - 1}; run the same command again to continue")
 
     def outcome(self) -> Outcome:
         """Return what came of it; the objective gets the class weights of the epoch that is kept."""
@@ -269,7 +289,7 @@ class _Training:
 def _settled(
     settings: TrainSettings, schedule: ScheduleSettings, data: Any, objective: Objective, validates: bool
 ) -> tuple[TrainSettings, ScheduleSettings]:
-    """What automatic settings become for a caller who left any; how validation items are annotated is unknown."""
+    """Decide automatic settings; how validation items are annotated is not known here."""
     inside: Any = data.data if isinstance(data, Subset) else data
     is_costly = not (is_array(data) and inside.inputs.ndim == 2)
     has_link = isinstance(objective.loss, PairLoss) and not objective.resolver.no_link
@@ -282,9 +302,9 @@ def _settled(
 
 
 def _converged(records: list[Record], monitor: str) -> bool | None:
-    """Whether the monitor had stopped improving: in the last tenth of the epochs by less than a hundredth."""
-    found = [record["validation"].get(monitor) for record in records if "validation" in record]
-    values = [-value if monitor in LOWER_IS_BETTER else value for value in found if value is not None]
+    """Return whether the monitor improved by less than a hundredth in the last tenth of the epochs."""
+    scores_seen = [record["validation"].get(monitor) for record in records if "validation" in record]
+    values = [-value if monitor in LOWER_IS_BETTER else value for value in scores_seen if value is not None]
     if not values:
         return None
     before = values[: -max(1, round(STILL_IMPROVING[0] * len(values)))]
@@ -293,7 +313,7 @@ def _converged(records: list[Record], monitor: str) -> bool | None:
 
 
 def _record(job: Job, steps: int, lr: float) -> Record:
-    """The line that the history gets of the epoch that is done."""
+    """Return the history record of the epoch that just ended."""
     means, seconds = job.means(), job.seconds - job.seconds_before
     record: Record = {
         "epoch": job.epoch,

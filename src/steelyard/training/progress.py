@@ -1,4 +1,4 @@
-"""How training is shown: a bar on a terminal, plain lines elsewhere, nothing where nobody looks."""
+"""Progress of training: a bar on a terminal, plain lines elsewhere, nothing when output is off."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 SECONDS = 30.0
-"""How often a plain line is printed within an epoch."""
+"""Number of plain lines printed per epoch."""
 
 
 class Watch:
     """Shows nothing; the others say more."""
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Training begins, or goes on, with `step` of `epoch`."""
+        """Training starts, or resumes, at `step` of `epoch`."""
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         """`step` steps of `steps` are done."""
@@ -37,7 +37,7 @@ class Lines(Watch):
         self.console, self._last = console, time.monotonic()
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Say where it goes on."""
+        """Print where training resumes."""
         if 1 < epoch <= epochs or step > 0:
             self.console.print(f"Going on with epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
 
@@ -85,17 +85,17 @@ def watch(console: Console) -> Watch:
 
 def described(record: dict[str, Any], epochs: int) -> str:
     """Return an epoch's record as one line."""
-    said = [f"epoch {record['epoch']}/{epochs}", f"loss {record['loss']:.4f}"]
+    text = [f"epoch {record['epoch']}/{epochs}", f"loss {record['loss']:.4f}"]
     names = {"map": "mAP", "f1": "F1", "ace": "ACE", "error": "error"}
     for key, value in (record.get("validation") or {}).items():
         if key in names and value is not None:
-            said.append(f"{names[key]} {100 * value:.1f}")
-    said.append(f"{record['seconds']:.1f} s")
-    return "  ".join(said)
+            text.append(f"{names[key]} {100 * value:.1f}")
+    text.append(f"{record['seconds']:.1f} s")
+    return "  ".join(text)
 
 
 class Logger(Protocol):
-    """What `sy.fit(logger=…)` takes: anything that keeps the numbers of an epoch."""
+    """Interface of `sy.fit(logger=…)`: records the numbers of each epoch."""
 
     def log(self, numbers: Mapping[str, float], epoch: int) -> None:
         """Keep numbers such as training/loss and validation/map; of a model without epochs there are none."""

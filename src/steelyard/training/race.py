@@ -103,7 +103,7 @@ class Race(NamedTuple):
     folds: NDArray[np.int64]
     candidates: list[Candidate]
     facts: dict[str, Any]
-    """What else is kept of it, as plain JSON."""
+    """Further results, as JSON."""
 
     def document(self) -> dict[str, Any]:
         """Return the race as plain JSON, the best candidates first."""
@@ -112,7 +112,7 @@ class Race(NamedTuple):
 
 
 class _Course:
-    """What all stages of a race share."""
+    """State shared by all stages of a race."""
 
     def __init__(self, items: Items, seed: int, budget: float, say: Say) -> None:
         self.items, self.seed, self.budget, self.say = items, seed, budget, say
@@ -261,7 +261,7 @@ def run_race(
     else:
         audit_x, judged = audit[0].to(x.device), audit[1].to(x.device)
         odds = [_said_of(fitted(k), audit_x) for k in range(len(best))]
-    members = chosen_members(Evidence.of(odds, judged, of_assumed), single, [c.spec.width for c, _ in best])
+    members = chosen_members(FinalistScores.of(odds, judged, of_assumed), single, [c.spec.width for c, _ in best])
     head = Members([best[k][0].spec for k, _ in members], x.shape[1], targets.shape[1])
     total = torch.zeros(targets.shape, device=x.device)
     for place, (k, weight) in enumerate(members):
@@ -291,7 +291,7 @@ def _said_of(member: Member, x: FeatureMatrix) -> Tensor:
         return torch.cat(parts)
 
 
-class Evidence(NamedTuple):
+class FinalistScores(NamedTuple):
     """By what finalists are judged: items that none of the models was fitted to."""
 
     log_odds: list[Tensor]
@@ -303,13 +303,13 @@ class Evidence(NamedTuple):
     """(L,), which labels have negatives that are only assumed."""
 
     @classmethod
-    def of(cls, log_odds: Sequence[Tensor], targets: Tensor, assumed: Tensor) -> Evidence:
+    def of(cls, log_odds: Sequence[Tensor], targets: Tensor, assumed: Tensor) -> FinalistScores:
         """Bring log-odds to their best temperature, so that in a mean none speaks louder than its evidence."""
         scales = [min(TEMPERATURES, key=lambda a, z=z: macro_log_loss(a * z, targets)) for z in log_odds]  # type: ignore[misc]
         return cls([a * z for a, z in zip(scales, log_odds, strict=True)], scales, targets, assumed)
 
 
-def chosen_members(evidence: Evidence, single: bool, widths: Sequence[int]) -> list[tuple[int, float]]:
+def chosen_members(evidence: FinalistScores, single: bool, widths: Sequence[int]) -> list[tuple[int, float]]:
     """Return which finalists make up the model, each with its weight.
 
     From the winner on, members join, the same one again or another, while `cost_of` the mean falls; its log-loss alone
@@ -331,7 +331,7 @@ def chosen_members(evidence: Evidence, single: bool, widths: Sequence[int]) -> l
     return [(k, evidence.temperatures[k] * taken.count(k) / len(taken)) for k in sorted(set(taken))]
 
 
-def winner(evidence: Evidence, widths: Sequence[int]) -> int:
+def winner(evidence: FinalistScores, widths: Sequence[int]) -> int:
     """Return the best finalist: that of the lowest `cost_of`, then the simpler.
 
     The level of labels whose negatives are only assumed is that of being annotated, so such labels are judged by how
@@ -366,7 +366,7 @@ def _map(scores: Tensor, targets: Tensor) -> float:
 
 
 def work_units(time: str) -> float:
-    """Return the budget that a time such as 90s, 2m or 1h stands for."""
+    """Return the budget for a time such as 90s, 2m or 1h."""
     number, unit = (time[:-1], time[-1]) if time[-1:] in ("s", "m", "h") else (time, "s")
     try:
         seconds = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]

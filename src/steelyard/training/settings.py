@@ -1,4 +1,4 @@
-"""What can be set about training: the sections [optimizer], [schedule] and [train] of a configuration."""
+"""The sections [optimizer], [schedule] and [train] of a configuration."""
 
 from __future__ import annotations
 
@@ -8,33 +8,41 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 AUTOMATIC = -1
-"""Of a setting for which 0 means something: take what suits the data."""
+"""Value of a setting that is chosen to suit the data, where 0 has a meaning of its own."""
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """The section [optimizer]."""
+    """The section [optimizer]: how weights are updated.
+
+    Examples:
+        >>> sy.training.OptimizerSettings(kind="sgd", lr=0.1).momentum
+        0.9
+        >>> sy.training.OptimizerSettings(lr=-1)
+        Traceback (most recent call last):
+        ValueError: optimizer.lr is -1: it must be at least 0 and finite
+    """
 
     kind: Literal["sgd", "adamw"] = "adamw"
-    """The method."""
+    """Optimization method."""
     lr: float = 1e-3
-    """The learning rate after warm-up."""
+    """Learning rate after warm-up."""
     weight_decay: float = 0.01
-    """The pull of the weights towards 0."""
+    """Weight decay."""
     decay_all: bool = True
-    """Whether biases and the scales of normalisations decay too, as in the papers' recipes."""
+    """Whether biases and normalisation scales decay too, as in the papers' recipes."""
     momentum: float = 0.9
-    """Of SGD."""
+    """Momentum of SGD."""
     nesterov: bool = False
-    """Of SGD."""
+    """Whether SGD uses Nesterov's momentum."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW."""
+    """β₁ and β₂ of AdamW."""
     backbone_lr: float = 1.0
-    """The backbone's learning rate as a multiple of `lr`."""
+    """Learning rate of the backbone as a multiple of `lr`."""
     estimates_lr: float = 10.0
-    """The learning rate of ROLE's label estimates as a multiple of `lr`; they do not decay."""
+    """Learning rate of ROLE's label estimates as a multiple of `lr`; they do not decay."""
     clip_norm: float = 0.0
-    """The largest norm of the whole gradient; 0 does not clip."""
+    """Maximum norm of the gradient; 0 does not clip."""
 
     def __post_init__(self) -> None:
         choice("optimizer.kind", self.kind, ("sgd", "adamw"))
@@ -49,21 +57,26 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """The section [schedule]: the learning rate as a function of the epoch, a new value at every step."""
+    """The section [schedule]: the learning rate as a function of the epoch, updated at every step.
+
+    Examples:
+        >>> sy.training.ScheduleSettings(kind="multistep", milestones=(30, 60)).factor
+        0.1
+    """
 
     kind: Literal["constant", "multistep", "cosine"] = "cosine"
-    """How the rate falls after warm-up."""
+    """Decay of the learning rate after warm-up."""
     warmup_epochs: float = AUTOMATIC
-    """Epochs over which the rate rises linearly from `warmup_from`; fractions are allowed; -1 is a twentieth of all
-    epochs."""
+    """Epochs over which the learning rate rises linearly from `warmup_from`, possibly fractional; -1 is a twentieth
+    of all epochs."""
     warmup_from: float = 0.0
-    """The share of the rate at which warm-up begins."""
+    """Share of the learning rate at which warm-up starts."""
     milestones: tuple[float, ...] = ()
-    """Of "multistep": after how many epochs the rate is multiplied by `factor`, each time."""
+    """For "multistep": epochs after which the learning rate is multiplied by `factor`."""
     factor: float = 0.1
-    """Of "multistep"."""
+    """For "multistep": the factor at each milestone."""
     final: float = 0.0
-    """Of "cosine": the share of the rate that is left at the end."""
+    """For "cosine": share of the learning rate left at the end."""
 
     def __post_init__(self) -> None:
         choice("schedule.kind", self.kind, ("constant", "multistep", "cosine"))
@@ -79,15 +92,20 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """The section [train.sampler]: which items an epoch visits."""
+    """The section [train.sampler]: which items an epoch visits.
+
+    Examples:
+        >>> sy.training.SamplerSettings(kind="undersample", per_class=100).per_class
+        100
+    """
 
     kind: Literal["shuffle", "class_aware", "undersample"] = "shuffle"
-    """All items in random order, every class equally often, or some of every class."""
+    """All items in random order, every class equally often, or a fixed number of items per class."""
     visits: int = 0
-    """Of "class_aware": visits of every class per epoch; 0 is a quarter of the largest class, with at most 12 draws per
-    item in an epoch."""
+    """For "class_aware": visits of each class per epoch; 0 is a quarter of the largest class, with at most 12 draws
+    per item in an epoch."""
     per_class: int = 500
-    """Of "undersample": items of every class an epoch."""
+    """For "undersample": items of each class per epoch."""
 
     def __post_init__(self) -> None:
         choice("train.sampler.kind", self.kind, ("shuffle", "class_aware", "undersample"))
@@ -97,26 +115,31 @@ class SamplerSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    """The section [train.augment]: how training images are varied, a pure function of (seed, epoch, draw)."""
+    """The section [train.augment]: how training images are varied, as a pure function of (seed, epoch, draw).
+
+    Examples:
+        >>> sy.training.AugmentSettings(flip=0.5, pad_crop=4).flip
+        0.5
+    """
 
     flip: float = 0.0
-    """The chance that an image is mirrored left to right."""
+    """Probability of mirroring an image left to right."""
     pad_crop: int = 0
-    """Zero pixels added at every side before a crop of the old size is taken at random."""
+    """Zero pixels added on every side before a random crop of the original size."""
     resized_crop: float = 0.0
-    """The least share of an image's area in a random crop that is scaled back to full size; 0 does not crop."""
+    """Smallest share of an image's area in a random crop that is scaled back to full size; 0 does not crop."""
     rotate: float = 0.0
-    """The largest angle, in degrees, by which an image is turned either way; zeros come in."""
+    """Largest rotation in degrees, in either direction; the corners are filled with zeros."""
     scale: float = 0.0
-    """The largest share s by which an image is made larger or smaller about its middle: by 1 + s, or as much back."""
+    """Largest relative change of size s, about the centre: by a factor up to 1 + s, or down to its inverse."""
     shear: float = 0.0
-    """The largest slant, either way: how far a row is moved aside, as a share of its distance from the middle."""
+    """Largest shear in either direction: the shift of a row as a share of its distance from the centre."""
     elastic: float = 0.0
-    """How many pixels, at most, an image is bent at each of 4 × 4 knots, smoothly between them."""
+    """Largest displacement, in pixels, at each of 4 × 4 control points, interpolated smoothly between them."""
     warp: float = 1.0
-    """The chance that an image is turned, scaled, sheared and bent at all."""
+    """Probability that an image is rotated, scaled, sheared and deformed at all."""
     overlay: float = 0.0
-    """The chance that another image of the batch, varied too, is laid over one: the lighter pixel and all labels."""
+    """Probability of overlaying another augmented image of the batch: the lighter pixel and the labels of both."""
 
     def __post_init__(self) -> None:
         for name in ("flip", "resized_crop", "warp", "overlay"):
@@ -132,51 +155,58 @@ Monitor = Literal["auto", "map", "f1", "loss", "ace", "error", "assumed_map", "a
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """The section [train]."""
+    """The section [train]: how long and in which way a model is trained.
+
+    Examples:
+        >>> settings = sy.training.TrainSettings(epochs=3, batch_size=2)
+        >>> settings.keep, settings.sampler.kind
+        ('best', 'shuffle')
+    """
 
     epochs: int = 0
-    """How often all items are visited; 0 is as many as suit the data: 30 of images, and of features more where there
-    are few items, up to 100, so that there are some 2,000 steps."""
+    """Number of passes over the items. 0 chooses by the data: 30 for images; up to 100 for features, so that small
+    data sets get about 2,000 steps."""
     batch_size: int = 0
-    """Items of a step, over all processes together; 0 is a twentieth of the items, at least 16 and at most 128."""
+    """Items per step, over all processes together; 0 is a twentieth of the items, between 16 and 128."""
     seed: int = 0
-    """Of everything random."""
+    """Random seed."""
     out: str = ""
-    """The run folder."""
+    """Run folder."""
     learner: Learner = "auto"
-    """How it is learned: race (small models over features compete, what recipe auto does), linear (one linear model,
-    fitted to convergence), loop (a network trained step by step), or loop_from_regression (the same, a linear model
-    that starts at logistic regression), or blocks (a linear model of many labels, step by step, one block of labels at
-    a time); auto takes what suits data and recipe."""
+    """How the model is trained. race: small models over features compete (what recipe auto does). linear: one linear
+    model, fitted to convergence. loop: a network trained step by step. loop_from_regression: the same for a linear
+    model that starts at logistic regression. blocks: a linear model of many labels, trained one block of labels at a
+    time. auto takes what suits data and recipe."""
     budget: float = 0.0
-    """Work units that a race may spend, multiplications of its models; 0 is about two minutes on two cores."""
+    """Work that a race may spend, in multiplications of its models; 0 is about two minutes on two cores."""
     single: bool = False
-    """Whether a race must end with one candidate, not with a mean of several."""
+    """Whether a race must end with one candidate instead of an average of several."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the network's arithmetic; auto is bfloat16 on a GPU that has it, else float32. Losses are float32 always."""
+    """Precision of the network; auto is bfloat16 on a GPU that supports it, else float32. Losses are always float32."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Whether the network is compiled and its steps captured as CUDA graphs; auto does where data fit on the GPU."""
+    """Whether the network is compiled and its steps are captured as CUDA graphs; auto does so if the data fit on the
+    GPU."""
     workers: int = -1
-    """Processes that decode images, for each training process; -1 takes the cores there are, eight at most."""
+    """Processes that decode images, per training process; -1 is the number of cores, at most eight."""
     ema: float = 0.0
-    """The decay, a step, of an exponential moving average of the weights, which is then what is validated and kept."""
+    """Decay per step of an exponential moving average of the weights, which is then validated and kept; 0 for none."""
     monitor: Monitor = "auto"
-    """What decides which epoch's weights are kept, on validation items. auto is the log-loss, and mAP for an objective
-    without probabilities; assumed_loss and assumed_map take unknown labels as absent, which auto does where the
-    objective does so, or no absent label is known."""
+    """Score on validation items by which the best epoch is chosen. auto is the log-loss, or mAP for an objective
+    without probabilities. assumed_loss and assumed_map count unknown labels as absent; auto does so if the objective
+    does, or if no absent label is known."""
     keep: Literal["best", "last"] = "best"
-    """Which epoch's weights are kept; without validation items always the last."""
+    """Epoch whose weights are kept; always the last one without validation items."""
     patience: int = AUTOMATIC
     """Epochs without a better `monitor` after which training stops; 0 never stops; -1 is a fifth of all epochs, at
     least 5 and at least two validations."""
     validate_every: int = 1
-    """Epochs from one validation to the next."""
+    """Epochs between validations."""
     checkpoint_seconds: float = 60.0
-    """The least time between checkpoints; with pseudo-labels there is one at the end of every epoch besides."""
+    """Minimum time between checkpoints; with pseudo-labels there is also one at the end of every epoch."""
     tensorboard: bool = False
-    """Whether history is written for TensorBoard too (needs the package tensorboard)."""
+    """Whether the history is also written for TensorBoard (needs the package tensorboard)."""
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     """Which items an epoch visits."""
     augment: AugmentSettings = field(default_factory=AugmentSettings)

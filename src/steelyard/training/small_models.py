@@ -40,7 +40,7 @@ MOST_CELLS = 3e8
 
 
 class OutOfFold(NamedTuple):
-    """What models fitted without an item's fold say of it."""
+    """Out-of-fold log-odds: each item scored by models fitted without its fold."""
 
     logits: Tensor
     """(N, L), float32."""

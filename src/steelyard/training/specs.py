@@ -1,4 +1,4 @@
-"""Which candidates a race tries, and what each costs."""
+"""Candidates of a race, and their costs."""
 
 from __future__ import annotations
 

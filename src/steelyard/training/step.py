@@ -14,7 +14,7 @@ from steelyard.models.model import Model
 from steelyard.objective import Objective
 from steelyard.training import group
 from steelyard.training.augment import OVERLAY, augment, overlaid, uniforms
-from steelyard.training.batches import Batch, Batches, Resident
+from steelyard.training.batches import Batches, Resident, TrainingBatch
 from steelyard.training.finite import FiniteMonitor
 from steelyard.training.job import Job
 from steelyard.training.optimizer import set_rate
@@ -37,7 +37,7 @@ class Step(nn.Module):
         self.compiled: list[Callable[..., Any]] = []
         """A compiled form of the model; in a list, so that its parameters are not counted twice."""
         self.is_compiled = False
-        """Whether `compiled`, where there is one, runs in the model's stead."""
+        """Run `compiled`, if there is one, in place of the model."""
 
     def forward(self, inputs: Any, targets: Tensor, index: Tensor) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Return the total to minimise, its parts by name, and the logits, which keep their gradient.
@@ -65,10 +65,10 @@ class Step(nn.Module):
         return value.total, parts, logits
 
 
-def pick_device(name: str, said: str = "train.device") -> torch.device:
+def pick_device(name: str, argument: str = "train.device") -> torch.device:
     """Return the device of this name; "auto" is the GPU of this process, or the CPU without one.
 
-    name: auto, cpu, cuda or cuda:N. said: where it was given, to be named where it is wrong.
+    name: auto, cpu, cuda or cuda:N. argument: its name, for errors.
     """
     has_gpu = torch.cuda.is_available()
     try:
@@ -76,16 +76,16 @@ def pick_device(name: str, said: str = "train.device") -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ValueError(f"{said} is {name!r}: give auto, cpu, cuda or cuda:N")
+        raise ValueError(f"{argument} is {name!r}: give auto, cpu, cuda or cuda:N")
     if device.type == "cpu":
         return device
     if not has_gpu:
-        raise ValueError(f"{said} is {name!r}, but this machine has no usable GPU: give cpu or auto")
+        raise ValueError(f"{argument} is {name!r}, but this machine has no usable GPU: give cpu or auto")
     if device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     if device.index >= (n := torch.cuda.device_count()):
         raise ValueError(
-            f"{said} is {name!r}, but this machine has {n} GPUs, numbered from 0: give cuda:{n - 1} or less"
+            f"{argument} is {name!r}, but this machine has {n} GPUs, numbered from 0: give cuda:{n - 1} or less"
         )
     return device
 
@@ -150,7 +150,7 @@ class Eager:
             job.average.update(job.model)
         return len(batch.index)
 
-    def update(self, at: Tensor | int, batch: Batch, check: Check | None = None) -> None:
+    def update(self, at: Tensor | int, batch: TrainingBatch, check: Check | None = None) -> None:
         """Take step number `at` of the epoch: forward, backward, optimizer, sums; nothing in it waits for the device.
 
         `check`, if given, is called before the weights move.

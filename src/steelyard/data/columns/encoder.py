@@ -1,4 +1,4 @@
-"""How columns become features: fitted to training items, kept with the run as plain JSON, the same for new items."""
+"""Encoders from columns to features: fitted to training items, saved with the run as JSON, reused for new items."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NGRAMS = (1, 2)
 
 
 class ColumnEncoder(Protocol):
-    """What makes features of one column."""
+    """Encoder of one column."""
 
     kind: ClassVar[str]
     takes: ClassVar[Kind]
 
     @property
     def width(self) -> int:
-        """How many features it makes."""
+        """Number of features it makes."""
 
     def features(self, values: Any) -> Any:
         """Return features (N, width) of the values of a column, an array or sparse."""
@@ -55,10 +55,12 @@ class Numbers:
 
     def features(self, values: Any) -> Any:
         """Return the numbers, (N, width)."""
-        found = values.reshape(len(values), -1)
-        if found.shape[1] != self.width and len(found):
-            raise ValueError(f"it holds {found.shape[1]} numbers per item, but {self.width} in training: give as many")
-        return found
+        numbers = values.reshape(len(values), -1)
+        if numbers.shape[1] != self.width and len(numbers):
+            raise ValueError(
+                f"it holds {numbers.shape[1]} numbers per item, but {self.width} in training: give as many"
+            )
+        return numbers
 
 
 @final
@@ -83,11 +85,11 @@ class Categories:
     def features(self, values: Any) -> Any:
         """Return 0 and 1, (N, width)."""
         place = {name: j for j, name in enumerate(self.values)}
-        found = np.zeros((len(values), self.width), np.float32)
+        numbers = np.zeros((len(values), self.width), np.float32)
         for i, cell in enumerate(values.to_pylist()):
             if cell in place:
-                found[i, place[cell]] = 1
-        return found
+                numbers[i, place[cell]] = 1
+        return numbers
 
 
 @final
@@ -116,7 +118,7 @@ class TfIdf:
             except ValueError:
                 continue
         else:
-            raise ValueError("it holds no words: give texts of two letters a word or more, or other features")
+            raise ValueError("it holds no words: give texts with words of at least two letters, or other features")
         return cls(tuple(map(str, vectoriser.get_feature_names_out())), tuple(map(float, vectoriser.idf_)))
 
     @property
@@ -170,7 +172,7 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """How many features there are."""
+        """Number of features."""
         return sum(encoder.width for encoder in self.columns.values())
 
     @property
@@ -182,7 +184,7 @@ class Encoder:
     def features(self, columns: Mapping[str, Column]) -> Any:
         """Return the features (N, width) of items, float32: sparse where a part is."""
         parts = []
-        if self.text is not None and list(columns) == [TEXTS]:  # of texts alone nobody said what they are called
+        if self.text is not None and list(columns) == [TEXTS]:  # texts passed alone have no column name
             columns = {self.text: columns[TEXTS]}
         for name, encoder in self.columns.items():
             if name not in columns:
@@ -202,7 +204,7 @@ class Encoder:
         return csr_array(hstack(parts, format="csr", dtype=np.float32))
 
     def encoded(self, data: MixedDataset) -> ArrayDataset:
-        """Return items with features in the place of columns."""
+        """Return items with features instead of columns."""
         return ArrayDataset(self.features(data.columns), data.labels, data.note, data.weights)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -223,7 +225,7 @@ class Encoder:
             content = unsealed(path.read_bytes(), _FORMAT, _VERSION)["columns"]
             return cls({entry.pop("column"): _loaded(entry, path.parent) for entry in content})
         except (OSError, json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}): restore it, or train again") from None
+            raise ValueError(f"{path} is corrupt ({error}): restore it, or train again") from None
 
 
 _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}

@@ -16,9 +16,9 @@ from steelyard.labels import Labels
 Kind: TypeAlias = Literal["number", "category", "text"]
 
 TEXTS = "text"
-"""What texts are called that are given without a name."""
+"""Name of a text column that was passed without one."""
 FEATURES = "feature columns"
-"""What the numbers of a manifest are called together, beside a column of texts."""
+"""Name of all numeric columns of a manifest together, beside a text column."""
 FEWEST_WORDS = 4
 """Words of a cell, on average, from which on a column of texts is read as prose."""
 MOST_CATEGORIES = 1000
@@ -102,14 +102,11 @@ def _texts_of(table: Any) -> Any:
     """One Arrow array where what is given is one text per item."""
     if isinstance(table, pa.ChunkedArray | pa.Array) and _is_text(table.type):
         return _whole(table).cast(pa.string())
-    one_each = isinstance(table, list | tuple) or getattr(table, "ndim", 0) == 1 or _is_series(table)
+    is_series = hasattr(table, "to_arrow") and not hasattr(table, "columns")
+    one_each = isinstance(table, list | tuple) or getattr(table, "ndim", 0) == 1 or is_series
     if not one_each or not len(table) or not all(isinstance(cell, str) for cell in table):
         return None
     return pa.array([str(cell) for cell in table], pa.string())
-
-
-def _is_series(table: Any) -> bool:
-    return hasattr(table, "to_arrow") and not hasattr(table, "columns")
 
 
 def _arrow_columns(table: Any) -> dict[str, Any] | None:
@@ -167,7 +164,7 @@ def _vectors(name: str, array: Any) -> NDArray[np.float32]:
     try:
         return np.array(array.to_pylist(), np.float32).reshape(len(array), -1)
     except (TypeError, ValueError):
-        raise _unusable(name, "lists that are not equally long lists of numbers", "mend it") from None
+        raise _unusable(name, "lists that are not equally long lists of numbers", "fix it") from None
 
 
 def _unusable(name: str, holds: str, remedy: str) -> ValueError:

@@ -19,7 +19,7 @@ from steelyard.data.columns.mixed import Kind
 
 PREFIX = "hf:"
 FOLDER = "encoder"
-"""Where a run keeps its encoder."""
+"""Folder of a run's sentence encoder."""
 _WEIGHTS = "model.safetensors"
 _FILES = (_WEIGHTS, "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _MOST_TOKENS = 256
@@ -62,10 +62,10 @@ class Sentences:
             raise ValueError(f"{self.folder / _WEIGHTS} is not the file that training used: restore it, or train again")
         model, tokenizer = _model(self.folder), _tokenizer(self.folder)
         texts = [cell or "" for cell in values.to_pylist()]
-        found = np.zeros((len(texts), self.width), np.float32)
+        result = np.zeros((len(texts), self.width), np.float32)
         for start in range(0, len(texts), _BATCH):
-            found[start : start + _BATCH] = _embedded(model, tokenizer, texts[start : start + _BATCH])
-        return found
+            result[start : start + _BATCH] = _embedded(model, tokenizer, texts[start : start + _BATCH])
+        return result
 
     def describe(self, run: Path) -> dict[str, Any]:
         """Copy the files to a run folder, and return the rest as plain JSON."""

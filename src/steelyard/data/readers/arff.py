@@ -32,16 +32,25 @@ _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
 def arff(path: PathLike, xml: PathLike | None = None) -> ArrayDataset:
-    """Return the features, float32, and the labels of a dense or sparse ARFF file.
+    r"""Return features (float32) and labels of a dense or sparse ARFF file.
 
-    Labels come in the order of their columns. A number, or a nominal value that is written as one, is itself; a
-    nominal attribute of two symbols is 0 for the first and 1 for the second, one of more becomes a column a symbol. A
-    missing value (`?`) is NaN among the features and unknown among the labels. A cell that a sparse row leaves out is
-    0, or the first category of a nominal attribute.
+    Labels keep the order of their columns. Numeric values, and nominal values written as numbers, are taken as they
+    are; a nominal attribute with two symbols becomes 0 and 1, one with more becomes one column per symbol. A missing
+    value (`?`) is NaN in features and unknown in labels. A cell that a sparse row omits is 0, or the first category of
+    a nominal attribute.
 
-    Arguments: `path`; `xml`, Mulan's file of label names: when not given, the one of the same stem, or of the stem
-    before `-train` or `-test`, is taken; where there is none, MEKA's `-C n` in the @relation says that the first n
-    attributes (the last, for a negative n) are the labels.
+    Args:
+        path: the ARFF file.
+        xml: Mulan's file of label names. By default the file of the same stem, or of the stem before `-train` or
+            `-test`. If there is none, MEKA's `-C n` in the @relation marks the first n attributes (the last, for
+            negative n) as labels.
+    Examples:
+        >>> from pathlib import Path
+        >>> header = "@relation 'pets: -C 2'\n@attribute cat {0,1}\n@attribute dog {0,1}\n@attribute weight numeric\n"
+        >>> _ = Path("pets.arff").write_text(header + "@data\n1,0,4.5\n0,1,20\n")
+        >>> data = sy.data.arff("pets.arff")
+        >>> data.inputs.tolist(), data.labels.names
+        ([[4.5], [20.0]], ('cat', 'dog'))
     """
     relation, attributes, table = read_arff(path)
     file = Path(xml) if xml is not None else _xml_beside(Path(path))
@@ -63,7 +72,7 @@ def _named(file: Path, attributes: Sequence[Attribute], path: PathLike) -> list[
     try:
         root = ElementTree.fromstring(read_bytes(file))
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # LookupError: an encoding of no such name
-        raise DataError(f"{file} is no XML ({error!s:.120}): it is cut off or damaged, fetch it again") from None
+        raise DataError(f"{file} is not XML ({error!s:.120}): it is truncated or corrupt, download it again") from None
     names = [element.get("name", "") for element in root.iter() if element.tag.rpartition("}")[2] == "label"]
     if not names:
         raise DataError(f"{file} names no label: it must hold <label name=…> elements")
@@ -71,7 +80,9 @@ def _named(file: Path, attributes: Sequence[Attribute], path: PathLike) -> list[
     column = {attribute.name: j for j, attribute in enumerate(attributes)}
     for name in names:
         if name not in column:
-            raise DataError(f"{file} names the label {name!r:.60}, which {path} has no attribute for: fetch both again")
+            raise DataError(
+                f"{file} names the label {name!r:.60}, which {path} has no attribute for: download both again"
+            )
     return sorted(column[name] for name in names)
 
 
@@ -79,7 +90,7 @@ def _counted(relation: str, attributes: Sequence[Attribute], path: PathLike) -> 
     """The columns of the labels that MEKA's `-C n` counts off."""
     match = re.search(r"(?:^|[\s:])-C\s+(-?[0-9]+)", relation)
     if match is None:
-        raise DataError(f"{path}: no XML file beside it and no -C in its @relation tell the labels: give xml=")
+        raise DataError(f"{path}: no XML file beside it and no -C in its @relation name the labels: give xml=")
     n, places = int(match[1][:12]), list(range(len(attributes)))
     if n == 0 or abs(n) > len(places):
         raise DataError(f"{path}: its @relation says -C {n}, but there are {len(places)} attributes: correct it")
@@ -122,12 +133,12 @@ class Attribute:
 
     @property
     def symbolic(self) -> bool:
-        """Whether some category is not a number."""
+        """True if some category is not a number."""
         return self.categories is not None and not all(_IS_NUMBER.fullmatch(value) for value in self.categories)
 
     @property
     def codes(self) -> dict[str, float]:
-        """The number that stands for each category: itself, or its place in the declaration where one is symbolic."""
+        """Number of each category: its own value, or its position in the declaration if any category is symbolic."""
         listed = self.categories or ()
         return {value: float(i if self.symbolic else value) for i, value in enumerate(listed)}
 
@@ -139,14 +150,14 @@ def read_arff(path: PathLike) -> tuple[str, list[Attribute], Table]:
     """
     text = read_text(path)
     if (data := _DATA.search(text)) is None:
-        raise DataError(f"{path} has no @data line: it is cut off or no ARFF file, fetch it again")
+        raise DataError(f"{path} has no @data line: it is truncated or not ARFF, download it again")
     header = text[: data.start()]
     relation, attributes = _header(header.split("\n"), path)
     first = header.count("\n") + 2
     numbered = [(i, line.strip()) for i, line in enumerate(text[data.end() + 1 :].split("\n"), first)]
     rows = [(i, line) for i, line in numbered if line and not line.startswith("%")]
     if not rows:
-        raise DataError(f"{path} has no rows after line {first - 1}, @data: it is cut off, fetch it again")
+        raise DataError(f"{path} has no rows after line {first - 1}, @data: it is truncated, download it again")
     return relation, attributes, _table(rows, attributes, path)
 
 
@@ -166,9 +177,9 @@ def _header(lines: list[str], path: PathLike) -> tuple[str, list[Attribute]]:
             seen[attribute.name] = i
             attributes.append(attribute)
         else:
-            _fail(path, i, f"{line.strip()!r:.60} is no @relation, @attribute or @data")
+            _fail(path, i, f"{line.strip()!r:.60} is not @relation, @attribute or @data")
     if not attributes:
-        raise DataError(f"{path} declares no @attribute: it is no ARFF file of a data set, fetch it again")
+        raise DataError(f"{path} declares no @attribute: it is not an ARFF data set, download it again")
     return relation, attributes
 
 
@@ -252,14 +263,14 @@ def _cells(text: str, n_attributes: int, path: PathLike, line: int) -> Iterable[
 def _sparse_cells(text: str, n_attributes: int, path: PathLike, line: int) -> dict[int, str]:
     cells: dict[int, str] = {}
     if not text.endswith("}"):
-        _fail(path, line, "a sparse row begins with { and does not end with }: it is cut off")
+        _fail(path, line, "a sparse row begins with { and does not end with }: it is truncated")
     inside, at = text[1:-1].strip(), 0
     while at < len(inside):
         if (match := _PAIR.match(inside, at)) is None:
-            _fail(path, line, f"{inside[at:].strip()!r:.40} is no pair of index and value")
+            _fail(path, line, f"{inside[at:].strip()!r:.40} is not an index and a value")
         index, at = int(match[1]), match.end()
         if index >= n_attributes or index in cells:
-            fault = "stands twice" if index in cells else f"is not below {n_attributes}, the number of attributes"
+            fault = "occurs twice" if index in cells else f"is not below {n_attributes}, the number of attributes"
             _fail(path, line, f"the index {index} {fault}")
         cells[index] = match[2]
     return cells
@@ -289,4 +300,4 @@ def _listed(categories: Iterable[str]) -> str:
 
 
 def _fail(path: PathLike, line: int, fault: str) -> NoReturn:
-    raise DataError(f"{Path(path)}: line {line}: {fault}: correct that line or fetch the file again")
+    raise DataError(f"{Path(path)}: line {line}: {fault}: correct that line or download the file again")

@@ -20,11 +20,22 @@ _BATCHES = (1, 2, 3, 4, 5)
 
 
 def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHES) -> ArrayDataset:
-    """Return CIFAR-10: images uint8 (3, 32, 32), one-hot labels.
+    r"""Return CIFAR-10: images uint8 (3, 32, 32) with one-hot labels.
 
-    Arguments: `root`, the folder that holds `cifar-10-batches-bin/` or `cifar-10-batches-py/` (the binary version is
-    taken where both are); `train`; `batches`, which of the five training batches to read; one that is missing is an
-    error.
+    Args:
+        root: folder that holds `cifar-10-batches-bin/` or `cifar-10-batches-py/`; the binary version is preferred.
+        train: True for the training set, False for the test set.
+        batches: which of the five training batches to read; a missing one is an error.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> home = Path("cifar-10-batches-bin")
+        >>> home.mkdir()
+        >>> _ = (home / "batches.meta.txt").write_text("airplane\nautomobile\nbird\n")
+        >>> _ = (home / "data_batch_1.bin").write_bytes(bytes([2]) + bytes(3 * 32 * 32))  # class, pixels
+        >>> data = sy.data.cifar10(".", batches=[1])
+        >>> data[0][0].shape, data[0][1].tolist()
+        (torch.Size([3, 32, 32]), [0, 0, 1])
     """
     if train and (not batches or any(batch not in _BATCHES for batch in batches)):
         raise ValueError(f"batches is {tuple(batches)!r}: choose from 1 to 5")
@@ -35,7 +46,7 @@ def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHE
     if missing := [file.name for file in files if not file.is_file()]:
         there = [batch for batch in _BATCHES if (home / f"data_batch_{batch}{'.bin' * binary}").is_file()]
         remedy = f", or ask for what is there with batches={tuple(there)}" if train and there else ""
-        raise DataError(f"{home} lacks {', '.join(missing)}: fetch it again{remedy}")
+        raise DataError(f"{home} lacks {', '.join(missing)}: download it again{remedy}")
     if binary:
         batches_read, meta = [_records(file, 1, 0) for file in files], home / "batches.meta.txt"
         return _dataset(files, batches_read, read_lines(meta), meta)
@@ -43,10 +54,21 @@ def cifar10(root: PathLike, train: bool = True, batches: Sequence[int] = _BATCHE
 
 
 def cifar100(root: PathLike, train: bool = True, labels: str = "fine") -> ArrayDataset:
-    """Return CIFAR-100: images uint8 (3, 32, 32), one-hot labels.
+    r"""Return CIFAR-100: images uint8 (3, 32, 32) with one-hot labels.
 
-    Arguments: `root`, the folder that holds `cifar-100-binary/` or `cifar-100-python/` (the binary version is taken
-    where both are); `train`; `labels`, the 100 `"fine"` or the 20 `"coarse"` ones.
+    Args:
+        root: folder that holds `cifar-100-binary/` or `cifar-100-python/`; the binary version is preferred.
+        train: True for the training set, False for the test set.
+        labels: the 100 `"fine"` or the 20 `"coarse"` labels.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> home = Path("cifar-100-binary")
+        >>> home.mkdir()
+        >>> _ = (home / "coarse_label_names.txt").write_text("fish\nflowers\n")
+        >>> _ = (home / "train.bin").write_bytes(bytes([1, 54]) + bytes(3 * 32 * 32))  # coarse, fine, pixels
+        >>> sy.data.cifar100(".", labels="coarse")[0][1].tolist()
+        [0, 1]
     """
     check_choice(labels, ("fine", "coarse"), "labels")
     home = _version(root, "cifar-100-binary", "cifar-100-python")
@@ -74,7 +96,7 @@ def _dataset(files: list[Path], batches: list[tuple[Any, Any]], names: list[str]
 def _records(file: Path, n_label_bytes: int, which: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     content, record = np.frombuffer(read_bytes(file), np.uint8), n_label_bytes + _PIXELS
     if len(content) % record:
-        raise damaged(file, f"it has {len(content)} bytes, no multiple of {record}, and is cut off")
+        raise damaged(file, f"it has {len(content)} bytes, no multiple of {record}, so it is truncated")
     rows = content.reshape(-1, record)
     return rows[:, n_label_bytes:], rows[:, which]
 
@@ -84,7 +106,7 @@ def _python(files: list[Path], key: str, meta: Path, names_key: str) -> ArrayDat
     try:
         names = [name if isinstance(name, str) else bytes.decode(name) for name in listed]
     except (UnicodeDecodeError, TypeError):
-        raise damaged(meta, f"{names_key} holds something else than names") from None
+        raise damaged(meta, f"{names_key} holds entries that are not names") from None
     batches = []
     for file in files:
         batch = read_pickle(file)

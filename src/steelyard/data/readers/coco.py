@@ -28,13 +28,31 @@ COCO_LABELS = (
 def coco(
     root: PathLike, year: int, split: str, empty: Literal["keep", "drop"] = "keep", **how: Unpack[Decoding]
 ) -> ImageDataset:
-    """Return COCO: a label is present when at least one instance of it, crowds included, is annotated.
+    """Return COCO: a label is present if at least one instance of it, crowds included, is annotated.
 
-    Labels are in the order of their category ids; ids are the owners' image ids, such as "554625".
+    Labels are in the order of their category ids; item ids are the owners' image ids, such as "554625".
 
-    Arguments: `root`, the folder that holds `annotations/`; `year`, 2014 or 2017; `split`, "train" or "val"; `empty`,
-    whether images without any label are kept (PLM) or left out (the papers on partial labels and on calibration).
-    `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds `annotations/instances_{split}{year}.json` and the images in `{split}{year}/`.
+        year: 2014 or 2017.
+        split: "train" or "val".
+        empty: "keep" images without any label (as PLM does) or "drop" them (as the papers on partial labels and
+            calibration do).
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> Path("annotations").mkdir()
+        >>> content = {
+        ...     "categories": [{"id": 1, "name": "person"}, {"id": 3, "name": "car"}],
+        ...     "images": [{"id": 7, "file_name": "7.jpg"}, {"id": 9, "file_name": "9.jpg"}],
+        ...     "annotations": [{"image_id": 9, "category_id": 3}],
+        ... }
+        >>> _ = Path("annotations/instances_val2017.json").write_text(json.dumps(content))
+        >>> data = sy.data.coco(".", 2017, "val")
+        >>> list(data.labels.ids), data.labels.values.tolist()
+        (['7', '9'], [[0, 0], [0, 1]])
     """
     check_choice(empty, ("keep", "drop"), "empty")
     path = Path(root) / "annotations" / f"instances_{split}{year}.json"
@@ -53,7 +71,7 @@ def coco(
 
 
 def _slim(record: dict[str, Any]) -> Any:
-    """Keep of an annotation its image and category, of an image its id and name: outlines are let go at once."""
+    """Reduce an annotation to its image and category, and an image to its id and name; outlines are dropped at once."""
     if "category_id" in record and "image_id" in record:
         return record["image_id"], record["category_id"]
     if "file_name" in record and "id" in record:

@@ -31,12 +31,29 @@ _DAMAGED = re.compile(rb"(?m)^((?:[0-9]+ ){4})0 +(?=[0-9])")
 
 
 def cub(root: PathLike, split: str, min_certainty: int = 1, **how: Unpack[Decoding]) -> ImageDataset:
-    """Return the attributes of CUB-200-2011; ids are image names such as "001.Black_footed_Albatross/….jpg".
+    r"""Return CUB-200-2011 with its 312 attributes; ids are image names such as "001.Black_footed_Albatross/….jpg".
 
-    Arguments: `root`, the folder that holds `CUB_200_2011/` (`attributes.txt` lies beside it or in its `attributes/`);
-    `split`, "train" or "test"; `min_certainty`, from 1 to 4: a label whose annotator was less certain (1 not visible,
-    2 guessing, 3 probably, 4 definitely) is unknown; with 1, as the papers do, every label counts.
-    `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds `CUB_200_2011/`; `attributes.txt` lies beside it or in its `attributes/`.
+        split: "train" or "test".
+        min_certainty: 1 to 4; a label whose annotator was less certain (1 not visible, 2 guessing, 3 probably,
+            4 definitely) becomes unknown. 1, as in the papers, keeps every label.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> home = Path("CUB_200_2011")
+        >>> (home / "attributes").mkdir(parents=True)
+        >>> files = {  # the last one: image, attribute, present, certainty, seconds
+        ...     "attributes/attributes.txt": "1 has_bill_shape::curved\n",
+        ...     "images.txt": "1 a/1.jpg\n2 a/2.jpg\n",
+        ...     "train_test_split.txt": "1 1\n2 1\n",
+        ...     "attributes/image_attribute_labels.txt": "1 1 1 4 2.5\n2 1 0 2 3.5\n",
+        ... }
+        >>> for name, text in files.items():
+        ...     _ = (home / name).write_text(text)
+        >>> sy.data.cub(".", "train", min_certainty=3).labels.values.tolist()
+        [[1], [-1]]
     """
     check_choice(split, ("train", "test"), "split")
     check_choice(min_certainty, (1, 2, 3, 4), "min_certainty")
@@ -60,7 +77,7 @@ def cub(root: PathLike, split: str, min_certainty: int = 1, **how: Unpack[Decodi
 
 
 def _numbered(path: Path) -> list[str]:
-    """What stands behind the numbers 1, 2, … at the start of the lines."""
+    """Return the entries that follow the numbers 1, 2, … at the start of each line."""
     entries = []
     for i, line in enumerate(read_lines(path), 1):
         number, _, entry = line.partition(" ")

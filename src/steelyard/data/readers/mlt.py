@@ -21,11 +21,21 @@ _ARRAYS = ("ids", "Y", "class_freq")
 
 
 def voc_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageDataset:
-    """Return VOC-MLT: 1,142 images of VOC 2012 with class counts from 4 to 775; what is difficult counts as present.
+    """Return VOC-MLT: 1,142 images of VOC 2012 with class counts from 4 to 775; difficult objects count as present.
 
-    Arguments: `split`, the release's folder `appendix/VOCdevkit/longtail2012` (`img_id.txt` and `class_freq.pkl`), or
-    an `.npz` file with `ids`, `Y` and `class_freq`; `root`, the folder that holds `VOCdevkit/`. `size`,
-    `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        split: the release's folder `appendix/VOCdevkit/longtail2012` (`img_id.txt` and `class_freq.pkl`), or an `.npz`
+            file with `ids`, `Y` and `class_freq`.
+        root: folder that holds `VOCdevkit/`.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> labels = np.zeros((2, 20), np.int8)
+        >>> labels[:, 14] = 1  # person
+        >>> np.savez("split.npz", ids=["2008_000008", "2008_000015"], Y=labels, class_freq=labels.sum(0))
+        >>> data = sy.data.voc_mlt("split.npz", ".")
+        >>> data.labels.names[14], int(data.labels.counts[14]), data.paths[0]
+        ('person', 2, 'VOCdevkit/VOC2012/JPEGImages/2008_000008.jpg')
     """
     labels = mlt_labels(split, VOC_LABELS)
     images = Path(root) / "VOCdevkit" / "VOC2012" / "JPEGImages"
@@ -35,9 +45,18 @@ def voc_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageDa
 def coco_mlt(split: PathLike, root: PathLike, **how: Unpack[Decoding]) -> ImageDataset:
     """Return COCO-MLT: 1,909 images of COCO 2017's training set with class counts from 6 to 1,128.
 
-    Arguments: `split`, the release's folder `appendix/coco/longtail2017` (`img_id.pkl`, a text file in spite of its
-    name, and `class_freq.pkl`), or an `.npz` file with `ids`, `Y` and `class_freq`; `root`, the folder that holds
-    `train2017/`. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        split: the release's folder `appendix/coco/longtail2017` (`img_id.pkl`, a text file despite its name, and
+            `class_freq.pkl`), or an `.npz` file with `ids`, `Y` and `class_freq`.
+        root: folder that holds `train2017/`.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> labels = np.zeros((1, 80), np.int8)
+        >>> labels[:, 0] = 1  # person
+        >>> np.savez("split.npz", ids=["554625"], Y=labels, class_freq=labels.sum(0))
+        >>> sy.data.coco_mlt("split.npz", ".").paths
+        ['train2017/000000554625.jpg']
     """
     labels = mlt_labels(split, COCO_LABELS)
     for i, name in enumerate(labels.ids):
@@ -74,17 +93,27 @@ def mlt_at(place: Path) -> str | None:
 
 def mlt_root(place: Path, format: str, images: PathLike | None) -> Path | None:
     """Return the folder that holds the images of a split: `images`, or one around `place`; None where none does."""
-    wanted = MLT[format].images
+    image_folder = MLT[format].images
     if images is not None:
-        if not (Path(images) / wanted).is_dir():
-            raise DataError(f"images is {images}, but there is no {wanted} in it: give the folder that holds it")
+        if not (Path(images) / image_folder).is_dir():
+            raise DataError(f"images is {images}, but there is no {image_folder} in it: give the folder that holds it")
         return Path(images)
     here = place.absolute()
-    return next((root for root in (here, *here.parents) if (root / wanted).is_dir()), None)
+    return next((root for root in (here, *here.parents) if (root / image_folder).is_dir()), None)
 
 
 def mlt_labels(split: PathLike, names: Sequence[str]) -> Labels:
-    """Return the labels of a published long-tailed split, with the names of its classes; see `voc_mlt`."""
+    """Return the labels of a published long-tailed split without its images.
+
+    Args:
+        split: folder or `.npz` file; see `voc_mlt`.
+        names: names of its classes, in their order.
+
+    Examples:
+        >>> np.savez("split.npz", ids=["a", "b"], Y=[[1, 0], [1, 1]], class_freq=[2, 1])
+        >>> sy.data.mlt_labels("split.npz", ["cat", "dog"]).counts.tolist()
+        [2, 1]
+    """
     ids, values, counts = _release(Path(split)) if Path(split).is_dir() else _arrays(Path(split))
     ids = check_paths(ids, split, "the image", "image")
     if values.ndim != 2 or values.shape != (len(ids), len(names)) or values.dtype.kind not in "biuf":

@@ -17,9 +17,23 @@ _MOST_PER_BYTE = 1100  # gzip cannot pack more bytes into one
 
 
 def mnist(root: PathLike, train: bool = True) -> ArrayDataset:
-    """Return MNIST: images uint8 (1, 28, 28), one-hot labels "0" … "9".
+    """Return MNIST: images uint8 (1, 28, 28) with one-hot labels "0" … "9".
 
-    Arguments: `root`, the folder that holds `MNIST/raw/` (torchvision's convention); `train`, the 60,000 or the 10,000.
+    Args:
+        root: folder that holds `MNIST/raw/` (torchvision's convention) with idx files, plain or gzipped.
+        train: True for the 60,000 training images, False for the 10,000 test images.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> def write_idx(name, array):
+        ...     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        ...     return Path("MNIST/raw", name).write_bytes(header + array.tobytes())
+        >>> Path("MNIST/raw").mkdir(parents=True)
+        >>> _ = write_idx("train-images-idx3-ubyte", np.zeros((2, 28, 28), np.uint8))
+        >>> _ = write_idx("train-labels-idx1-ubyte", np.array([3, 7], np.uint8))
+        >>> data = sy.data.mnist(".")
+        >>> data[0][0].shape, data.labels.counts.tolist()
+        (torch.Size([1, 28, 28]), [0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
     """
     raw = folder(root, "MNIST/raw")
     part = "train" if train else "t10k"
@@ -42,10 +56,10 @@ def read_idx(path: PathLike, n_dimensions: int) -> NDArray[np.uint8]:
             if header[:4] != magic:
                 raise damaged(path, f"it begins with {header[:4].hex()}, not with {magic.hex()} as such an idx file")
             if len(header) < 4 + 4 * n_dimensions:
-                raise damaged(path, "it is cut off inside its header")
+                raise damaged(path, "it is truncated inside its header")
             shape = tuple(np.frombuffer(header, ">u4", offset=4).tolist())
             if math.prod(max(side, 1) for side in shape) > _MOST_PER_BYTE * file.stat().st_size:
-                raise damaged(path, f"it states the shape {shape}, which it cannot hold, and is damaged")
+                raise damaged(path, f"it states the shape {shape}, which it cannot hold, so it is corrupt")
             content = stream.read(math.prod(shape) + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(path, f"it is no whole gzip file ({error})") from None

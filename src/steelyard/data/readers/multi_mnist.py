@@ -26,12 +26,27 @@ _SHIFT = 6
 
 
 def multi_mnist(root: PathLike, train: bool = True, seed: int = 0) -> ArrayDataset:
-    """Return Imbalanced MultiMNIST: images uint8 (1, 32, 32), labels "0" … "9".
+    """Return Imbalanced MultiMNIST: images uint8 (1, 32, 32) with labels "0" … "9".
 
-    Training: `imbalanced_pairs` of MNIST's 60,000 digits, 14,694 pictures. Test: `balanced_pairs` of its 10,000, 90,000
-    pictures.
+    The training set is `imbalanced_pairs` of MNIST's 60,000 training digits, 14,694 pictures; the test set is
+    `balanced_pairs` of its 10,000 test digits, 90,000 pictures.
 
-    Arguments: `root`, the folder that holds `MNIST/raw/`; `train`; `seed`, of the draw of digits, pairs and shifts.
+    Args:
+        root: folder that holds `MNIST/raw/`.
+        train: True for the training set, False for the test set.
+        seed: determines the digits, pairs and shifts.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> def write_idx(name, array):
+        ...     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        ...     return Path("MNIST/raw", name).write_bytes(header + array.tobytes())
+        >>> Path("MNIST/raw").mkdir(parents=True)
+        >>> _ = write_idx("t10k-images-idx3-ubyte", np.zeros((10, 28, 28), np.uint8))
+        >>> _ = write_idx("t10k-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
+        >>> data = sy.data.multi_mnist(".", train=False)
+        >>> len(data), data[0][0].shape, int(data[0][1].sum())
+        (90, torch.Size([1, 32, 32]), 2)
     """
     digits = mnist(root, train)
     images, classes = digits.inputs[:, 0], digits.labels.positives()[1]
@@ -42,13 +57,28 @@ def multi_mnist(root: PathLike, train: bool = True, seed: int = 0) -> ArrayDatas
 
 
 def multi_mnist_digits(root: PathLike, seed: int = 0, held_out: float = 0.1) -> tuple[ArrayDataset, ArrayDataset]:
-    """Return the digits of the training set one by one, and pairs of held-out ones to validate on.
+    """Return single training digits, and pairs of held-out digits for validation.
 
-    For training that pairs and shifts them anew at every step (train.augment: pad_crop 6, overlay 1): images uint8
-    (1, 32, 32) in their middle, a label each. The pairs are those of `multi_mnist_held_out`.
+    They are for training that forms and shifts pairs anew at every step (train.augment: pad_crop 6, overlay 1). Digits
+    are centred in images uint8 (1, 32, 32) and have one label each; the pairs are those of `multi_mnist_held_out`.
 
-    Arguments: `root`, the folder that holds `MNIST/raw/`; `seed`, as of `multi_mnist`, whose digits these are;
-    `held_out`, the share of each class that is only validated on, at least one digit.
+    Args:
+        root: folder that holds `MNIST/raw/`.
+        seed: selects the digits, as in `multi_mnist`.
+        held_out: share of each class used for validation only, at least one digit.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> def write_idx(name, array):
+        ...     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        ...     return Path("MNIST/raw", name).write_bytes(header + array.tobytes())
+        >>> Path("MNIST/raw").mkdir(parents=True)
+        >>> digits = np.repeat(np.arange(10, dtype=np.uint8), sy.data.exponential_counts(5923, 10, 100))
+        >>> _ = write_idx("train-images-idx3-ubyte", np.zeros((len(digits), 28, 28), np.uint8))
+        >>> _ = write_idx("train-labels-idx1-ubyte", digits)
+        >>> train, validation = sy.data.multi_mnist_digits(".", held_out=0.001)
+        >>> len(train), int(train[0][1].sum()), int(validation[0][1].sum())
+        (14675, 1, 2)
     """
     images, classes, rest, held = _parted(root, seed, held_out)
     labels = np.eye(10, dtype=np.int8)[classes[rest]]
@@ -57,13 +87,28 @@ def multi_mnist_digits(root: PathLike, seed: int = 0, held_out: float = 0.1) -> 
 
 
 def multi_mnist_held_out(root: PathLike, seed: int = 0, held_out: float = 0.15) -> tuple[ArrayDataset, ArrayDataset]:
-    """Return the training pictures without a held-out digit, and pairs of these digits: to choose settings by.
+    """Return training pictures that contain no held-out digit, and pairs of held-out digits to choose settings by.
 
-    A digit is in two training pictures on average, so that pictures held out at random would hold digits that were
-    trained on. Here none does; some (1 − `held_out`)² of the pictures are left. The pairs are `balanced_pairs` of the
-    held-out digits, those of rarer classes repeated until all ten are as many: as frequent as in the test set.
+    A digit appears in two training pictures on average, so pictures held out at random would contain digits seen in
+    training. Here none does; about (1 − `held_out`)² of the pictures remain. The pairs are `balanced_pairs` of the
+    held-out digits, with rarer classes repeated until all ten are equally frequent, as in the test set.
 
-    Arguments: `root`, `seed`, as of `multi_mnist`; `held_out`, the share of each class, at least one digit.
+    Args:
+        root, seed: as in `multi_mnist`.
+        held_out: share of each class to hold out, at least one digit.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> def write_idx(name, array):
+        ...     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+        ...     return Path("MNIST/raw", name).write_bytes(header + array.tobytes())
+        >>> Path("MNIST/raw").mkdir(parents=True)
+        >>> digits = np.repeat(np.arange(10, dtype=np.uint8), sy.data.exponential_counts(5923, 10, 100))
+        >>> _ = write_idx("train-images-idx3-ubyte", np.zeros((len(digits), 28, 28), np.uint8))
+        >>> _ = write_idx("train-labels-idx1-ubyte", digits)
+        >>> train, validation = sy.data.multi_mnist_held_out(".", held_out=0.001)
+        >>> len(train), len(validation)
+        (14653, 540)
     """
     images, classes, rest, held = _parted(root, seed, held_out)
     pictures, labels = imbalanced_pairs(images, classes, seed=seed)
@@ -93,13 +138,24 @@ def _even_pairs(images: Images, classes: Index, held: Index, seed: int) -> Array
 def imbalanced_pairs(
     images: ArrayLike, classes: ArrayLike, n_max: int = N_MAX, rho: float = RHO, seed: int = 0
 ) -> tuple[Images, Labels]:
-    """Pair every digit of an exponential long tail with another of them (the training set), images (N, 32, 32), labels.
+    """Pair each digit of an exponential long tail with another one (the training set): images (N, 32, 32) and labels.
 
     Class i keeps n_i = ⌊n_max ρ^(−i/9)⌋ digits, drawn by seed (5923, 3550, … 59 of MNIST's training digits, 14,694
-    pictures). Each is padded to 32 × 32 and shifted by −6 … 6 both ways, and so is another digit of the same
-    imbalanced set, drawn evenly; the picture is the larger of the two at every pixel, its labels are the union.
+    pictures). Each digit is padded to 32 × 32 and shifted by −6 … 6 in both directions, and so is another digit drawn
+    uniformly from the same imbalanced set. The picture is their pixelwise maximum; its labels are the union.
 
-    Arguments: `images` (M, 28, 28) uint8; `classes` (M,), 0 … 9; `n_max`; `rho`, ρ; `seed`.
+    Args:
+        images: (M, 28, 28) uint8.
+        classes: digit of each image, (M,), 0 … 9.
+        n_max: number of digits of class 0.
+        rho: ρ, the count of class 0 divided by that of class 9.
+        seed: determines the digits, pairs and shifts.
+
+    Examples:
+        >>> classes = np.repeat(np.arange(10), 8)
+        >>> images, labels = sy.data.imbalanced_pairs(np.zeros((80, 28, 28), np.uint8), classes, n_max=8, rho=8)
+        >>> images.shape, labels.n_labels
+        ((33, 32, 32), 10)
     """
     digits, which = _check_digits(images, classes)
     chosen = exponential_long_tail(which, n_max, rho, seed)
@@ -115,12 +171,20 @@ def _partners(n: int, seed: int) -> Index:
 
 
 def balanced_pairs(images: ArrayLike, classes: ArrayLike, seed: int = 0) -> tuple[Images, Labels]:
-    """Pair every digit with a random one of each of the other nine classes (the test set), images (9M, 32, 32), labels.
+    """Pair each digit with a random one of each other class (the test set): images (9M, 32, 32) and labels.
 
     Both digits of a picture are padded and shifted anew, as in `imbalanced_pairs`. With m_c digits of class c among M,
-    label c has exactly 8 m_c + M positives, whatever the seed. The nine pictures of a digit follow each other.
+    label c has exactly 8 m_c + M positives for every seed. The nine pictures of a digit are consecutive.
 
-    Arguments: `images` (M, 28, 28) uint8; `classes` (M,), 0 … 9; `seed`.
+    Args:
+        images: (M, 28, 28) uint8.
+        classes: digit of each image, (M,), 0 … 9.
+        seed: determines the pairs and shifts.
+
+    Examples:
+        >>> images, labels = sy.data.balanced_pairs(np.zeros((10, 28, 28), np.uint8), np.arange(10))
+        >>> images.shape, labels.counts.tolist()
+        ((90, 32, 32), [18, 18, 18, 18, 18, 18, 18, 18, 18, 18])
     """
     digits, which = _check_digits(images, classes)
     draws.check_seed(seed)

@@ -20,11 +20,21 @@ _SPARSE = ("data", "indices", "indptr", "shape")
 def npz(path: PathLike, split: str | None = None, absent: Literal[0, -1] = 0) -> ArrayDataset:
     """Return features X (N, …) and labels Y (N, L) of an `.npz` file, with its `ids`, `classes` and `groups`.
 
-    Arguments: `path`; `split`, the ending of the arrays' names, such as "train" for `X_train`, `Y_train`, `ids_train`,
-    or None for `X`, `Y`, `ids`; `absent`, the value that says absent: with 0, −1 is unknown (as everywhere here), with
-    −1, 0 is unknown (as Pascal VOC and many ±1 files have it). NaN in Y is unknown either way. Pickled arrays are never
-    loaded. A sparse matrix in CSR form is its parts, `X_train_data`, `X_train_indices`, `X_train_indptr` and
-    `X_train_shape`; a cell of Y that it does not store is absent.
+    NaN in Y is unknown. Pickled arrays are never loaded. A sparse matrix in CSR form is stored as its parts,
+    `X_train_data`, `X_train_indices`, `X_train_indptr` and `X_train_shape`; cells of Y that it does not store are
+    absent.
+
+    Args:
+        path: the file.
+        split: ending of the array names, such as "train" for `X_train`, `Y_train` and `ids_train`; None for `X`, `Y`
+            and `ids`.
+        absent: the value that means absent. With 0, −1 is unknown (the convention of this package); with −1, 0 is
+            unknown (as in Pascal VOC and many ±1 files).
+    Examples:
+        >>> np.savez("data.npz", X=np.eye(2), Y=[[1, 0], [-1, 1]], classes=["cat", "dog"])
+        >>> data = sy.data.npz("data.npz")
+        >>> data.labels.names, data.labels.unknown_rate
+        (('cat', 'dog'), 0.25)
     """
     check_choice(absent, (0, -1), "absent")
     arrays = read_arrays(path)
@@ -63,12 +73,14 @@ def read_arrays(path: PathLike) -> Mapping[str, NDArray[Any]]:
                 raise DataError(f"{path} is a single array: save features and labels in one .npz file, as X and Y")
             arrays = {name: content[name] for name in content.files}
         if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-            raise DataError(f"{path}: {strange[0]!r:.60} in it is no array: save or fetch it again")
+            raise DataError(f"{path}: {strange[0]!r:.60} in it is not an array: save or download it again")
         return _with_sparse(arrays, path)
     except DataError:
         raise
     except Exception as error:  # zipfile and numpy meet damaged files with nearly every kind of exception
-        raise DataError(f"{path} is no .npz file of plain arrays ({_why(error)}): save or fetch it again") from None
+        raise DataError(
+            f"{path} is not an .npz file of plain arrays ({_why(error)}): save or download it again"
+        ) from None
 
 
 def _with_sparse(arrays: dict[str, Any], path: PathLike) -> dict[str, Any]:
@@ -86,13 +98,13 @@ def _with_sparse(arrays: dict[str, Any], path: PathLike) -> dict[str, Any]:
             matrix.check_format(full_check=True)
         except (ValueError, TypeError, OverflowError) as error:
             why = " ".join(str(error).split())[:120]
-            raise DataError(f"{path}: {name} is no sparse matrix in CSR form ({why}): save it again") from None
+            raise DataError(f"{path}: {name} is not a sparse matrix in CSR form ({why}): save it again") from None
         whole[name] = matrix
     return whole
 
 
 def array_names(path: PathLike) -> set[str]:
-    """Return the names of the arrays in an `.npz` file; none where it is damaged, which `read_arrays` says better."""
+    """Return the names of the arrays in an `.npz` file; none where it is corrupt, which `read_arrays` says better."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -112,7 +124,7 @@ def read_array(path: PathLike) -> NDArray[Any]:
         raise
     except Exception as error:  # as above
         why = _why(error)
-        raise DataError(f"{path} is no .npy file of a plain array ({why}): save it again by numpy.save") from None
+        raise DataError(f"{path} is not an .npy file of a plain array ({why}): save it again by numpy.save") from None
     if not isinstance(array, np.ndarray):
         array.close()
         raise DataError(f"{path} holds several arrays, as .npz files do: rename it, or save one by numpy.save")
@@ -129,9 +141,9 @@ def _begun(file: BinaryIO) -> BinaryIO:
 
 def _why(error: Exception) -> str:
     """Return what numpy or zipfile found, less its advice to unpickle."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    unsafe = "allow_pickle" in said or "Python objects" in said
-    return "it holds Python objects, never loaded" if unsafe else said[:120]
+    message = " ".join(str(error).split()) or type(error).__name__
+    unsafe = "allow_pickle" in message or "Python objects" in message
+    return "it holds Python objects, never loaded" if unsafe else message[:120]
 
 
 def names_and_ids(

@@ -34,15 +34,32 @@ def nus_wide(
     empty: Literal["keep", "drop"] = "keep",
     **how: Unpack[Decoding],
 ) -> ImageDataset:
-    """Return NUS-WIDE with its 81 concepts in the owners' order; ids are names such as "actor/0001_2124494179.jpg".
+    r"""Return NUS-WIDE with its 81 concepts in the owners' order; ids are names such as "actor/0001_2124494179.jpg".
 
-    Papers that count 80 concepts do not say which one they leave out, so none is left out unless `leave_out` names it.
-    The one value of the published files that is neither 0 nor 1 ("lake", training image 78,372) is read as unknown.
+    Papers that count 80 concepts do not say which one they omit, so all are kept unless `leave_out` names one. The only
+    value of the published files that is neither 0 nor 1 ("lake", training image 78,372) is read as unknown.
 
-    Arguments: `root`, the folder that holds `ImageList/`, `Groundtruth/`, `Concepts81.txt` (or `ConceptsList/` with
-    it) and the images in `Flickr/`; `split`, "train", "test" or "all"; `leave_out`, concepts to leave out; `empty`,
-    whether images without any of the concepts are kept or left out. `size`, `on_bad_image`, `cache`: see
-    `ImageDataset`.
+    Args:
+        root: folder that holds `ImageList/`, `Groundtruth/`, `Concepts81.txt` (possibly in `ConceptsList/`) and the
+            images in `Flickr/`.
+        split: "train", "test" or "all".
+        leave_out: concepts to omit.
+        empty: "keep" or "drop" images without any of the concepts.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+    Examples:
+        >>> from pathlib import Path
+        >>> files = {
+        ...     "Concepts81.txt": "lake\nsky\n",
+        ...     "ImageList/TestImagelist.txt": "a\\1.jpg\na\\2.jpg\n",
+        ...     "Groundtruth/TrainTestLabels/Labels_lake_Test.txt": "1\n0\n",
+        ...     "Groundtruth/TrainTestLabels/Labels_sky_Test.txt": "1\n1\n",
+        ... }
+        >>> for name, text in files.items():
+        ...     Path(name).parent.mkdir(parents=True, exist_ok=True)
+        ...     _ = Path(name).write_text(text)
+        >>> data = sy.data.nus_wide(".", "test")
+        >>> list(data.labels.ids), data.labels.values.tolist()
+        (['a/1.jpg', 'a/2.jpg'], [[1, 1], [0, 1]])
     """
     check_choice(split, tuple(_SPLITS), "split")
     check_choice(empty, ("keep", "drop"), "empty")

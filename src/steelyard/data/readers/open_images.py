@@ -29,18 +29,29 @@ def open_images(
     empty: Literal["keep", "drop"] = "keep",
     **how: Unpack[Decoding],
 ) -> ImageDataset:
-    """Return Open Images: 1 where a person confirmed the label, 0 where one denied it, everything else unknown.
+    r"""Return Open Images: 1 where a person confirmed the label, 0 where one rejected it, unknown otherwise.
 
-    Labels carry the owners' display names, with the class code behind a name that several classes share; items are
-    the images of the label file in its order, ids their 16 digits. Rows that say the same twice count once; a label
-    that one person confirmed and another denied is unknown.
+    Labels have the owners' display names, followed by the class code if several classes share a name. Items are the
+    images of the label file in its order, with their 16-digit ids. Repeated rows count once; a label that one person
+    confirmed and another rejected is unknown.
 
-    Arguments: `root`, the folder that holds the CSV files and the images in `{split}/`; `split`, "train",
-    "validation" or "test"; `classes`: "boxable" are the 600 of `class-descriptions-boxable.csv`, read from
-    `{split}-annotations-human-imagelabels-boxable.csv`, "trainable" those of `classes-trainable.txt` and "all" those of
-    `class-descriptions.csv`, both read from `{split}-annotations-human-imagelabels.csv` (any name may begin with
-    `oidv5-`, `oidv6-` or `oidv7-`); `empty`, whether images without a known label of these classes are kept or left
-    out. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds the CSV files and the images in `{split}/`; names of CSV files may begin with `oidv5-`,
+            `oidv6-` or `oidv7-`.
+        split: "train", "validation" or "test".
+        classes: "boxable" for the 600 of `class-descriptions-boxable.csv`, read from
+            `{split}-annotations-human-imagelabels-boxable.csv`; "trainable" for those of `classes-trainable.txt` or
+            "all" for those of `class-descriptions.csv`, both read from `{split}-annotations-human-imagelabels.csv`.
+        empty: "keep" or "drop" images without a known label of these classes.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("class-descriptions-boxable.csv").write_text("/m/01,Cat\n/m/02,Dog\n")
+        >>> rows = "ImageID,LabelName,Confidence\n0000000000000001,/m/01,1\n0000000000000002,/m/02,0\n"
+        >>> _ = Path("validation-annotations-human-imagelabels-boxable.csv").write_text(rows)
+        >>> data = sy.data.open_images(".", "validation")
+        >>> data.labels.names, data.labels.values.tolist()
+        (('Cat', 'Dog'), [[1, -1], [-1, 0]])
     """
     check_choice(split, ("train", "validation", "test"), "split")
     check_choice(classes, ("boxable", "trainable", "all"), "classes")
@@ -75,7 +86,7 @@ def _classes(home: Path, classes: str) -> tuple[list[str], list[str]]:
         codes = list(dict.fromkeys(line for line in read_lines(listing) if line != "LabelName"))
         for i, code in enumerate(codes, 1):
             if code not in title:
-                raise DataError(f"{listing}: class {i}, {code!r:.40}, is not described in {path}: fetch both again")
+                raise DataError(f"{listing}: class {i}, {code!r:.40}, is not described in {path}: download both again")
     shared = Counter(title[code] for code in codes)
     return codes, [title[code] if shared[title[code]] == 1 else f"{title[code]} ({code})" for code in codes]
 
@@ -92,7 +103,7 @@ def _rows(
     classes, listed = encode(columns["LabelName"])
     confidence = columns["Confidence"].to_numpy()
     if not len(items):
-        raise DataError(f"{path} has a header and no rows: fetch it again")
+        raise DataError(f"{path} has a header and no rows: download it again")
     column = pc.index_in(listed, pa.array(codes, pa.large_string())).fill_null(-1).to_numpy(zero_copy_only=False)
     labels = np.append(column, -1)[classes]
     fits = np.append(pc.match_substring_regex(ids, r"^[0-9A-Za-z_-]+$").to_numpy(zero_copy_only=False), False)
@@ -103,10 +114,10 @@ def _rows(
             i = int(np.argmax(bad))
             raise DataError(f"{path}: {source.place(i)}: {name} is {columns[name][i].as_py()!r:.60}: {what}")
 
-    refuse(~fits[items], "ImageID", "no image id, correct it or remove that line")
-    refuse((confidence != 0) & (confidence != 1), "Confidence", "a verified label has 1 or 0; fetch it again")
+    refuse(~fits[items], "ImageID", "not an image id: correct it or remove that line")
+    refuse((confidence != 0) & (confidence != 1), "Confidence", "a verified label has 1 or 0; download it again")
     if not others_allowed:
-        refuse(foreign, "LabelName", f"not among the {len(codes)} classes: fetch both files again")
+        refuse(foreign, "LabelName", f"not among the {len(codes)} classes: download both files again")
     known = ~foreign
     return ids, items[known], labels[known], confidence[known].astype(np.int8)
 

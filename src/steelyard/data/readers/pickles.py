@@ -29,7 +29,7 @@ def read_pickle(path: PathLike) -> Any:
         raise DataError(f"{path} {error}") from None
     except Exception as error:  # whatever the bytes provoke: the file is not what it should be
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise damaged(path, f"it is no readable pickle ({reason:.80}), but cut off or damaged") from None
+        raise damaged(path, f"it is not a readable pickle ({reason:.80}), but truncated or corrupt") from None
 
 
 class _PlainUnpickler(pickle._Unpickler):
@@ -45,17 +45,17 @@ class _PlainUnpickler(pickle._Unpickler):
         length = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
         content = self.read(length)  # type: ignore[attr-defined]
         if len(content) != length:
-            raise DataError("ends within an array: it is cut off, fetch it again")
+            raise DataError("ends within an array: it is truncated, download it again")
         self.append(bytearray(content))  # type: ignore[attr-defined]
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
-        if found is None:
+        admitted = _ADMITTED.get((module.replace("numpy._core", "numpy.core"), name))
+        if admitted is None:
             shown = repr(f"{module}.{name}")[1:-1]
-            raise DataError(f"names {shown:.80}, which is not plain data: do not trust it, fetch it from its owners")
-        return found
+            raise DataError(f"names {shown:.80}, which is not plain data: do not trust it, download it from its owners")
+        return admitted
 
 
 class _Dtype:
@@ -64,13 +64,13 @@ class _Dtype:
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code.decode("ascii") if isinstance(code, bytes) else str(code)
         if not _DTYPE.fullmatch(self.code):
-            raise DataError(f"holds an array of {self.code!r:.20}, not of numbers: fetch it from its owners")
+            raise DataError(f"holds an array of {self.code!r:.20}, not of numbers: download it from its owners")
         self.order: Literal["<", ">"] = "<"
 
     def __setstate__(self, state: Any) -> None:
         order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
         if order not in ("<", ">", "|", "="):
-            raise DataError(f"holds an array of byte order {order!r:.20}: it is damaged, fetch it again")
+            raise DataError(f"holds an array of byte order {order!r:.20}: it is corrupt, download it again")
         self.order = ">" if order == ">" else "<"
 
     def real(self) -> np.dtype[Any]:
@@ -97,7 +97,7 @@ class _FromBuffer:
         return array
 
     def __setstate__(self, state: Any) -> None:  # without it a pickle could set attributes of this class
-        raise DataError("sets the state of something that has none: fetch it from its owners")
+        raise DataError("sets the state of something that has none: download it from its owners")
 
 
 class _Latin1(_FromBuffer):
@@ -105,7 +105,7 @@ class _Latin1(_FromBuffer):
 
     def __new__(cls, text: Any, encoding: Any = "latin1") -> Any:
         if encoding not in ("latin1", "latin-1"):
-            raise DataError(f"encodes text as {encoding!r:.20}: fetch it from its owners")
+            raise DataError(f"encodes text as {encoding!r:.20}: download it from its owners")
         return text.encode("latin1")
 
 
@@ -120,22 +120,22 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 
 def _from_bytes(raw: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     if not isinstance(dtype, _Dtype) or not isinstance(raw, (bytes, bytearray)) or order not in ("C", "F"):
-        raise DataError("holds an array that numpy did not write: fetch it from its owners")
+        raise DataError("holds an array that numpy did not write: download it from its owners")
     real = dtype.real()
     sizes = tuple(int(size) for size in shape)
     if any(size < 0 for size in sizes) or math.prod(sizes) * real.itemsize != len(raw):
-        raise DataError(f"holds an array of shape {sizes} with {len(raw)} bytes: it is damaged, fetch it again")
+        raise DataError(f"holds an array of shape {sizes} with {len(raw)} bytes: it is corrupt, download it again")
     return np.frombuffer(bytes(raw), real).reshape(sizes, order=order)
 
 
 def _plain(value: Any, done: dict[int, Any]) -> Any:
-    """Put the rebuilt arrays in the place of what stood in for them; what is referred to twice is visited once."""
+    """Replace stand-ins by the rebuilt arrays; objects referred to twice are visited once."""
     if isinstance(value, _Array):
         if value.value is None:
-            raise DataError("holds an array without content: it is damaged, fetch it again")
+            raise DataError("holds an array without content: it is corrupt, download it again")
         return value.value
     if isinstance(value, (_Dtype, type, set, frozenset)):
-        raise DataError("holds a type or a set where plain data should be: fetch it from its owners")
+        raise DataError("holds a type or a set where plain data should be: download it from its owners")
     if not isinstance(value, (dict, list, tuple)):
         return value
     if id(value) not in done:

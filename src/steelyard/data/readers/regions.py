@@ -1,4 +1,4 @@
-"""Questions about images whose regions were described by a detector: two inputs an item, as LXMERT takes them."""
+"""Questions about images with features of detected regions: two inputs per item, as LXMERT takes them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,17 @@ PairSample: TypeAlias = tuple[tuple[Tensor, Tensor], Tensor, int]
 
 @final
 class WordTable:
-    """Numbers for words: 0 is no word, 1 a word that is not in the table, then the table's words in their order.
+    """Numbers for words: 0 means no word, 1 an unknown word; the table's words follow in their order.
 
-    words: distinct words in lower case.
+    Args:
+        words: distinct words in lower case.
+
+    Examples:
+        >>> words = sy.data.WordTable.of(["What colour is the cat?", "Is the dog brown?"], least=2)
+        >>> words.words, len(words)
+        (('is', 'the'), 4)
+        >>> words.numbers("Is the cat here?", length=6).tolist()
+        [2, 3, 1, 1, 0, 0]
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -57,8 +65,8 @@ class WordTable:
 
     def numbers(self, text: str, length: int) -> NDArray[np.int64]:
         """Return the numbers of the first `length` words of `text`, 0 where it has fewer."""
-        found = [self._number.get(word, 1) for word in words_of(text)[:length]]
-        return np.array(found + [0] * (length - len(found)), np.int64)
+        result = [self._number.get(word, 1) for word in words_of(text)[:length]]
+        return np.array(result + [0] * (length - len(result)), np.int64)
 
 
 def words_of(text: str) -> list[str]:
@@ -68,11 +76,23 @@ def words_of(text: str) -> list[str]:
 
 @final
 class RegionDataset(Dataset[PairSample]):
-    """Questions with the features of their image's regions: item i is ((regions, words), target, i).
+    """Questions with the features of image regions: item i is ((regions, words), target, i).
 
-    questions: from `vqa`. features: a .npy file (M, R, F) of floats, mapped, not read: R regions of each of M images,
-    zeros where an image has fewer. image_ids: (M,), COCO's number of each image in it. words: from the training
-    questions, `WordTable.of(train.questions)`. length: T, the words of a question that are read.
+    Args:
+        questions: questions from `vqa`.
+        features: `.npy` file (M, R, F) of floats, memory-mapped: R regions of each of M images, padded with zeros.
+        image_ids: COCO id of each image in the file, (M,).
+        words: table of the training questions, `WordTable.of(train.questions)`.
+        length: T, number of words read from each question.
+
+    Examples:
+        >>> from steelyard.data.readers.vqa import Questions
+        >>> questions = Questions(["Is it red?"], np.array([9]), sy.Labels([[1, 0]], ["yes", "no"]))
+        >>> np.save("regions.npy", np.ones((1, 2, 3), np.float16))
+        >>> data = sy.data.RegionDataset(questions, "regions.npy", [9], sy.data.WordTable(["red"]), length=4)
+        >>> (regions, words), target, index = data[0]
+        >>> regions.shape, words.tolist()
+        (torch.Size([2, 3]), [1, 1, 2, 0])
     """
 
     def __init__(
@@ -127,12 +147,12 @@ class RegionDataset(Dataset[PairSample]):
 
     def fingerprint(self, index: NDArray[np.int64]) -> bytes:
         """Return a hash of the inputs at `index`: their questions, their images, and path and stamp of the file."""
-        found = hashlib.sha256(repr((str(Path(self.path).absolute()), stamp_of(str(self.path)), self.length)).encode())
-        found.update("\0".join(self.words.words).encode())
-        found.update(self._row[index].tobytes())
+        digest = hashlib.sha256(repr((str(Path(self.path).absolute()), stamp_of(str(self.path)), self.length)).encode())
+        digest.update("\0".join(self.words.words).encode())
+        digest.update(self._row[index].tobytes())
         for i in index.tolist():
-            found.update(b"\0" + self.questions.questions[i].encode())
-        return found.digest()
+            digest.update(b"\0" + self.questions.questions[i].encode())
+        return digest.digest()
 
 
 def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> RegionDataset:
@@ -167,18 +187,27 @@ def convert_regions(
     regions: int = 36,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[int, int, int]:
-    """Write the features (M, R, F), float16, and the COCO numbers (M,) of the M images in TSV files; return (M, R, F).
+    r"""Convert region features from TSV files to a `.npy` file (M, R, F), float16, and one of COCO ids (M,).
 
-        sy.data.convert_regions(["train2014_obj36.tsv", "val2014_obj36.tsv"], "VQA/regions.npy", "VQA/image_ids.npy")
-
-    An image is a line of 6 fields (bottom-up attention's) or 10 (LXMERT's): first its number, or a name that ends in
-    it; last the number of its boxes, the boxes, and the features, (boxes, F) float32 in base64.
+    Each line describes one image in 6 fields (bottom-up attention) or 10 (LXMERT): first its number, or a name that
+    ends in it; last the number of boxes, the boxes, and the features, (boxes, F) float32 in base64.
 
     Args:
-        tsv: the files; all images are of one F, and none is there twice.
-        features, image_ids: the files to be written.
-        regions: R; of more boxes the first are taken, zeros stand for those that are lacking.
+        tsv: the TSV file or files; all must have the same F and no image twice.
+        features, image_ids: `.npy` files to write.
+        regions: R; further boxes are dropped and missing ones are padded with zeros.
         progress: called with the number of images after each.
+
+    Returns:
+        The shape (M, R, F).
+
+    Examples:
+        >>> import base64
+        >>> from pathlib import Path
+        >>> numbers = base64.b64encode(np.ones((2, 3), np.float32).tobytes()).decode()
+        >>> _ = Path("obj.tsv").write_text("\t".join(["9", "640", "480", "2", "", numbers]))
+        >>> sy.data.convert_regions("obj.tsv", "regions.npy", "image_ids.npy", regions=4)
+        (1, 4, 3)
     """
     if regions < 1:
         raise ValueError(f"regions is {regions}: at least one of an image must be kept")
@@ -191,19 +220,19 @@ def convert_regions(
         for file in files:
             with file.open(encoding="ascii", errors="replace") as lines:
                 for i, line in enumerate(lines, 1):
-                    number, found = _read(line, f"{file}, line {i}")
+                    number, rows = _read(line, f"{file}, line {i}")
                     if not ids:
-                        shape = (0, regions, found.shape[1])
+                        shape = (0, regions, rows.shape[1])
                         _write_header(out, shape)
-                    if (width := found.shape[1]) != shape[2]:
+                    if (width := rows.shape[1]) != shape[2]:
                         raise DataError(
                             f"{file}, line {i}: {width} features, not {shape[2]} as the first: take one set"
                         )
                     if number in ids:
-                        raise DataError(f"{file}, line {i}: image {number} is there twice: give each image once")
+                        raise DataError(f"{file}, line {i}: image {number} occurs twice: give each image once")
                     ids[number] = None
                     kept = np.zeros(shape[1:], np.float16)
-                    kept[: len(found)] = found[:regions]
+                    kept[: len(rows)] = rows[:regions]
                     out.write(kept.tobytes())
                     if progress is not None:
                         progress(len(ids))
@@ -221,20 +250,22 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
     """The number of an image and the features of its boxes."""
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) not in _FIELDS:
-        raise DataError(f"{where} has {len(fields)} fields, not 6 or 10: it is no TSV of region features, or cut off")
+        raise DataError(
+            f"{where} has {len(fields)} fields, not 6 or 10: it is not a TSV of region features, or cut off"
+        )
     name, boxes, content = fields[0], fields[-3], fields[-1]
     number = re.search(r"\d+$", name)
     if number is None or not re.fullmatch(r"[1-9]\d{0,5}", boxes):
         raise damaged(where, f"image {name!r:.60} with {boxes!r:.20} boxes, not whole numbers")
     try:
-        found = np.frombuffer(base64.b64decode(content, validate=True), np.dtype("<f4"))
+        rows = np.frombuffer(base64.b64decode(content, validate=True), np.dtype("<f4"))
     except (binascii.Error, ValueError):
         raise damaged(where, "the features are not base64 of float32") from None
-    if not found.size or found.size % int(boxes):
-        raise damaged(where, f"{found.size} numbers are not the features of {boxes} boxes")
-    if not (np.abs(found) <= np.finfo(np.float16).max).all():
+    if not rows.size or rows.size % int(boxes):
+        raise damaged(where, f"{rows.size} numbers are not the features of {boxes} boxes")
+    if not (np.abs(rows) <= np.finfo(np.float16).max).all():
         raise damaged(where, "a feature is not finite, or beyond float16")
-    return int(number.group()), found.reshape(int(boxes), -1)
+    return int(number.group()), rows.reshape(int(boxes), -1)
 
 
 def _write_header(out: BinaryIO, shape: tuple[int, int, int]) -> None:

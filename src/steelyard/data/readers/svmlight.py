@@ -44,7 +44,7 @@ def svmlight(path: PathLike) -> ArrayDataset:
         except ValueError:
             raise DataError(f"{path}: line {line} is no item ({text[:60]!r}): {_REMEDY}") from None
         if len(values) and not np.isfinite(values[-len(pairs) :]).all():
-            raise DataError(f"{path}: line {line} holds something else than finite numbers: mend or remove it")
+            raise DataError(f"{path}: line {line} holds values that are not finite numbers: fix or remove it")
         rows += [n] * len(pairs)
         items += [n] * len(named)
         marks += named
@@ -53,9 +53,9 @@ def svmlight(path: PathLike) -> ArrayDataset:
         raise DataError(f"{path} holds no items: {_REMEDY}")
     width = header[1] if header else max(columns, default=-1) + 1
     if columns and not (min(columns) >= 0 and max(columns) < min(width, _MOST)):
-        raise DataError(f"{path} numbers features from {min(columns)} to {max(columns)}, but says {width}: mend it")
+        raise DataError(f"{path} numbers features from {min(columns)} to {max(columns)}, but says {width}: fix it")
     if header and header[0] != n:
-        raise DataError(f"{path} has {n:,} items, but says {header[0]:,} in its first line: fetch or write it again")
+        raise DataError(f"{path} has {n:,} items, but says {header[0]:,} in its first line: download or write it again")
     inputs = csr_array((np.array(values, np.float32), (rows, columns)), (n, width))
     return ArrayDataset(inputs, _labels(path, items, marks, n, header[2] if header else None))
 

@@ -32,9 +32,20 @@ VISPR_LABELS = (
 def vispr(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
     """Return VISPR with its 68 attributes; ids are the names of the annotation files, such as "2017_10001018".
 
-    Arguments: `root`, the folder that holds the annotations in `annotations/{split}2017/` (or `{split}2017/`) and the
-    images where their `image_path` says; `split`, "train", "val" or "test". `size`, `on_bad_image`, `cache`: see
-    `ImageDataset`.
+    Args:
+        root: folder that holds the annotations in `annotations/{split}2017/` (or `{split}2017/`) and the images at
+            their `image_path`.
+        split: "train", "val" or "test".
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> Path("val2017").mkdir()
+        >>> content = {"image_path": "images/val2017/2017_1.jpg", "labels": ["a0_safe"]}
+        >>> _ = Path("val2017/2017_1.json").write_text(json.dumps(content))
+        >>> data = sy.data.vispr(".", "val")
+        >>> data.labels.names[0], data.labels.counts[:3].tolist(), list(data.labels.ids)
+        ('a0_safe', [1, 0, 0], ['2017_1'])
     """
     check_choice(split, ("train", "val", "test"), "split")
     home = Path(root)

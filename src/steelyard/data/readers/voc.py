@@ -28,12 +28,29 @@ def voc(
     difficult: Literal["unknown", "positive", "negative"] = "unknown",
     **how: Unpack[Decoding],
 ) -> ImageDataset:
-    """Return Pascal VOC with its 20 labels; ids are the owners' image names, such as "2008_000008".
+    r"""Return Pascal VOC with its 20 labels; ids are the owners' image names, such as "2008_000008".
 
-    The owners write 1 (present), −1 (absent), and 0 where every object of the class is difficult.
+    The published files hold 1 (present), −1 (absent), and 0 if every object of the class is difficult.
 
-    Arguments: `root`, the folder that holds `VOCdevkit/`; `year`, 2007 or 2012; `split`, "train", "val", "trainval" or
-    "test"; `difficult`, what a 0 becomes. `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds `VOCdevkit/`.
+        year: 2007 or 2012.
+        split: "train", "val", "trainval" or "test".
+        difficult: meaning of a 0.
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from steelyard.data.readers.voc import VOC_LABELS
+        >>> main = Path("VOCdevkit/VOC2007/ImageSets/Main")
+        >>> main.mkdir(parents=True)
+        >>> _ = (main / "val.txt").write_text("000005\n000007\n")
+        >>> for name in VOC_LABELS:
+        ...     values = (1, -1) if name == "chair" else (-1, 0)
+        ...     _ = (main / f"{name}_val.txt").write_text("000005 {:2}\n000007 {:2}\n".format(*values))
+        >>> labels = sy.data.voc(".", 2007, "val").labels
+        >>> labels.values[:, labels.names.index("chair")].tolist(), labels.unknown_rate
+        ([1, 0], 0.475)
     """
     check_choice(difficult, tuple(_DIFFICULT), "difficult")
     home = folder(root, f"VOCdevkit/VOC{year}")
@@ -50,10 +67,10 @@ def voc(
 def _class_column(path: Path, ids: list[str]) -> Values:
     """The values 1, 0, −1 of one class, which must be stated for the images of `ids` in that order."""
     values = []
-    for i, (line, wanted) in enumerate(zip_longest(read_lines(path), ids), 1):
+    for i, (line, expected) in enumerate(zip_longest(read_lines(path), ids), 1):
         name, _, value = (line or "").partition(" ")
-        if name != wanted:
-            raise damaged(path, f"line {i} is of {name!r:.60}, but the split has {wanted!r:.60}")
+        if name != expected:
+            raise damaged(path, f"line {i} is of {name!r:.60}, but the split has {expected!r:.60}")
         if value.strip() not in ("1", "0", "-1"):
             raise damaged(path, f"line {i} has the value {value.strip()!r:.40} and must have 1, 0 or -1")
         values.append(int(value))

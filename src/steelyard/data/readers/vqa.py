@@ -41,15 +41,29 @@ class Questions(Dataset[QuestionSample]):
 
 
 def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Questions:
-    """Return VQA v2: the target of an answer that n of the ten people gave is min(n/3, 1), and 0 where nobody did.
+    """Return VQA v2: an answer that n of the ten annotators gave has the target min(n/3, 1); all others have 0.
 
-    Labels are answers, compared as they stand in the file; ids are question ids. A question none of whose answers is
-    among the labels is kept, with targets 0. Texts and image ids come with the items; features come from elsewhere.
+    Labels are answers exactly as in the file; ids are question ids. A question with no answer among the labels is kept,
+    with all targets 0. Items hold texts and image ids; image features come from elsewhere.
 
-    Arguments: `root`, the folder that holds `v2_OpenEnded_mscoco_{split}2014_questions.json` and
-    `v2_mscoco_{split}2014_annotations.json`; `split`, "train" or "val"; `answers`, how many of the most frequent
-    answers are the labels (by `multiple_choice_answer`, ties in alphabetical order), or the labels themselves: for
-    "val" give `train.labels.names`.
+    Args:
+        root: folder that holds `v2_OpenEnded_mscoco_{split}2014_questions.json` and
+            `v2_mscoco_{split}2014_annotations.json`.
+        split: "train" or "val".
+        answers: number of most frequent answers to use as labels (by `multiple_choice_answer`, ties in alphabetical
+            order), or the labels themselves: for "val" give `train.labels.names`.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> questions = [{"question_id": 1, "image_id": 9, "question": "Is it red?"}]
+        >>> given = [{"answer_id": i, "answer": "yes" if i < 8 else "no"} for i in range(10)]
+        >>> annotations = [{"question_id": 1, "multiple_choice_answer": "yes", "answers": given}]
+        >>> _ = Path("v2_OpenEnded_mscoco_val2014_questions.json").write_text(json.dumps({"questions": questions}))
+        >>> _ = Path("v2_mscoco_val2014_annotations.json").write_text(json.dumps({"annotations": annotations}))
+        >>> data = sy.data.vqa(".", "val", answers=["yes", "no"])
+        >>> data[0][0], (3 * data.labels.values).tolist()
+        (('Is it red?', 9), [[3.0, 2.0]])
     """
     check_choice(split, ("train", "val"), "split")
     question_file = _question_file(root, split)
@@ -69,7 +83,7 @@ def vqa(root: PathLike, split: str, answers: int | Sequence[str] = 3129) -> Ques
         item = row.pop(number)
         given = field(record, "answers", list, answer_file, where)
         if not all(isinstance(answer, str) for answer in given):
-            raise damaged(answer_file, f"{where}: answers holds something else than answers")
+            raise damaged(answer_file, f"{where}: answers holds entries that are not answers")
         cells += [(item, column[answer], n) for answer, n in Counter(given).items() if answer in column]
     if row:
         raise damaged(answer_file, f"it does not answer the question {next(iter(row))}")

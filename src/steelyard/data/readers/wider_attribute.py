@@ -17,13 +17,28 @@ _MEANING = {1: 1, -1: 0, 0: UNKNOWN}
 
 
 def wider_attribute(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
-    """Return WIDER-Attribute: one item a person, the image cropped to the person's box.
+    """Return WIDER-Attribute: one item per person, cropped to the person's box.
 
-    The owners write 1 (present), −1 (absent) and 0 (not specified), which is unknown here. Ids are the image name, "#"
-    and the number of the person in that image, from 0.
+    The published files hold 1 (present), −1 (absent) and 0 (not specified), read as unknown. An id is the image name,
+    "#" and the number of the person in that image, from 0.
 
-    Arguments: `root`, the folder that holds `wider_attribute_annotation/` (or the JSON files themselves) and the images
-    in `Image/`; `split`, "train", "val", "trainval" or "test". `size`, `on_bad_image`, `cache`: see `ImageDataset`.
+    Args:
+        root: folder that holds `wider_attribute_annotation/` (or the JSON files themselves) and the images in `Image/`.
+        split: "train", "val", "trainval" or "test".
+        **how: how images are decoded: `size`, `on_bad_image` and `cache` of `ImageDataset`.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> person = {"bbox": [5, 5, 20, 40], "attribute": [1, 0]}
+        >>> content = {
+        ...     "attribute_id_map": {"0": "Male", "1": "Hat"},
+        ...     "images": [{"file_name": "test/0--Parade/1.jpg", "targets": [person]}],
+        ... }
+        >>> _ = Path("wider_attribute_test.json").write_text(json.dumps(content))
+        >>> data = sy.data.wider_attribute(".", "test")
+        >>> list(data.labels.ids), data.labels.values.tolist()
+        (['test/0--Parade/1.jpg#0'], [[1, -1]])
     """
     check_choice(split, tuple(_FOLDERS), "split")
     home = Path(root)

@@ -1,4 +1,4 @@
-"""What the columns of a manifest look like: the kind of their cells, and what their names say."""
+"""Kinds of the columns of a manifest, by their cells and their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from steelyard.data.files import quoted
 from steelyard.data.images import EXTENSIONS
 from steelyard.data.parts import WORDS
-from steelyard.data.tables.manifest import BLANK, Manifest, encode
+from steelyard.data.tables.manifest import BLANK, NUMBER, Manifest, encode
 from steelyard.data.tables.values import is_list, is_number, is_text, value_of, without_decimals
 
 PATHS = {"path", "file", "filename", "filepath", "image", "img", "imagepath", "imagefile", "imagename", "photo"}
@@ -101,13 +101,18 @@ def kind_of(column: Any) -> str:
 
 def is_numeric(column: Any) -> bool:
     """Can every cell be a feature?"""
-    if is_text(column.type) and not pa.types.is_dictionary(column.type):
-        column = pc.utf8_trim_whitespace(column)
-    try:
-        column.cast(pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return bool(column.null_count == 0)
+    kind = column.type
+    if is_text(kind):
+        fits = pc.all(_are_numbers(column)).as_py() is not False
+    else:
+        fits = is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
+    return bool(fits and column.null_count == 0)
+
+
+def _are_numbers(column: Any) -> Any:
+    """Return whether each text is a number."""
+    cells = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.match_substring_regex(cells, f"^(?:{NUMBER})$", ignore_case=True)
 
 
 def mostly_values(column: Any) -> bool:
@@ -117,16 +122,16 @@ def mostly_values(column: Any) -> bool:
 
 
 def _tally(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """How often each distinct cell that is not blank occurs, and whether it says 1, 0 or −1."""
+    """Return how often each distinct non-blank cell occurs, and whether its value is 1, 0 or −1."""
     if is_number(column.type):
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         values, times = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
         return times, np.isin(values, (-1, 0, 1))
     codes, texts = encode(column)
     words = texts.to_pylist()
-    said = np.array([word not in BLANK for word in words], bool)
+    filled = np.array([word not in BLANK for word in words], bool)
     hard = np.array([value_of(word) in (-1, 0, 1) for word in words], bool)
-    return np.bincount(codes[codes >= 0], minlength=len(words))[said], hard[said]
+    return np.bincount(codes[codes >= 0], minlength=len(words))[filled], hard[filled]
 
 
 def plain(name: str) -> str:
@@ -136,8 +141,8 @@ def plain(name: str) -> str:
 
 def family(name: str) -> str:
     """The name of a column without the number at its end; nothing if it has none."""
-    found = re.fullmatch(r"(.*?)\d+", name, re.S)
-    return found[1] + "#" if found else ""
+    match = re.fullmatch(r"(.*?)\d+", name, re.S)
+    return match[1] + "#" if match else ""
 
 
 def looks_like_files(column: Any) -> bool:
@@ -181,13 +186,5 @@ def is_category(column: Any) -> bool:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return False
-    cells = [cell for cell in pc.utf8_trim_whitespace(column.cast(pa.string())).to_pylist() if cell]
-    return bool(cells) and not any(map(_is_float, cells))
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    filled = pc.not_equal(pc.utf8_trim_whitespace(column.cast(pa.string())), "")
+    return bool(pc.any(filled).as_py()) and not pc.any(_are_numbers(column)).as_py()

@@ -22,7 +22,7 @@ def embeddings_of(path: Path, labels: Labels, items: NDArray[np.int64] | None) -
         path: an `.npy` file with a row for each item of the manifest, in its order; or an `.npz` file with an array X,
             likewise, or with `ids` beside it, which name its rows: their order and further rows do not matter then.
         labels: of all items of the manifest.
-        items: positions of those that are wanted; None for all.
+        items: positions of the items to return; None for all.
     """
     ids: Any = None
     if path.suffix.lower() == ".npz":
@@ -62,5 +62,5 @@ def _rows_named(path: Path, ids: NDArray[Any], n: int, labels: Labels) -> NDArra
     missing = [name for name in labels.ids if name not in place]
     if missing:
         lacks = f"{len(missing):,} of {len(labels):,} items of the manifest ({listed(missing, 3)})"
-        raise DataError(f"{path} has no row for {lacks}: add them, or name the column of its ids by data.id")
+        raise DataError(f"{path} has no row for {lacks}: add them, or name the column of its ids with id=")
     return np.array([place[name] for name in labels.ids], np.int64)

@@ -1,4 +1,4 @@
-"""What a manifest means: its form, and the part of each column, guessed where it is not said."""
+"""The meaning of a manifest: its form and the role of each column, guessed unless given."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Form = Literal["wide", "list", "long"]
 
 @dataclass(frozen=True)
 class Guess:
-    """How a manifest is read; what is None in `said` is filled in by `guess(source, said)`.
+    """How a manifest is read; `guess(source, given)` fills in what is None.
 
     form: "wide", a column for each label; "list", all labels of an item in one cell; "long", a row for each label of
         an item.
@@ -59,10 +59,10 @@ class Guess:
     labels: the label columns (wide), or the column that holds label names (list, long).
     value: in long form, the column with the value of the label; without one every row is a present label.
     features: columns of numbers that are the input; by default, without images, all that have no other part.
-    separator: in list form, what stands between two labels in a cell; None, or "none", if a cell is one label.
+    separator: in list form, the separator between labels in a cell; None, or "none", if each cell is one label.
     absent: what a label is that is not mentioned (wide: a blank cell), "negative" or "unknown"; by default negative in
         list form and in long form without values, else unknown.
-    minus_one: what −1 stands for in a label column, "unknown" or "negative".
+    minus_one: meaning of −1 in a label column, "unknown" or "negative".
     names: in list and long form, the labels in their order; None takes those that occur, sorted.
     images: the folder of the images.
     split: the column that says which part an item belongs to, train, val or test; None if none does.
@@ -100,13 +100,13 @@ class Guess:
         """Return what arguments of `table` or `open_data` say about a manifest."""
         fields = {field.name for field in dataclasses.fields(cls)}
         named = {_FIELDS.get(name, name): value for name, value in options.items() if value is not None}
-        said = {name: value for name, value in named.items() if name in fields}
-        for name, value in said.items():
+        given = {name: value for name, value in named.items() if name in fields}
+        for name, value in given.items():
             if name in ("images", "embeddings"):
-                said[name] = Path(value)
+                given[name] = Path(value)
             elif name in ("features", "names", "categories") or not isinstance(value, str):
-                said[name] = several(value, name)
-        return cls(**said)
+                given[name] = several(value, name)
+        return cls(**given)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -163,42 +163,44 @@ class Guess:
         return f"{'; '.join(says)}. Set any of it by {options}, split_column, group.{about_types(source, self.unused)}"
 
 
-def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
-    """Complete what was `said` about a manifest from the names of its columns and its first megabytes.
+def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:
+    """Complete what is `given` about a manifest from the names of its columns and its first megabytes.
 
     near: where there is no input else, look for images in the folders beside the manifest.
     """
-    _check(source, said)
-    columns = Columns(source, said.used)
-    for part in (said.id, said.path, said.value, said.split, said.group):
+    _check(source, given)
+    columns = Columns(source, given.used)
+    for part in (given.id, given.path, given.value, given.split, given.group):
         if part is not None and pa.types.is_nested(kind := columns.cells[part].type):
             raise source.error(f"column {part!r} holds {kind}: give one with a text in each row")
-    numbered = _look_again(columns, said)
-    texts = () if said.text or said.images else _set_prose_aside(columns)
-    split = columns.take(said.split or columns.split_column())
-    path = columns.take(said.path or columns.path_column())
-    id = columns.take(said.id or columns.id_column(path))
+    numbered = _look_again(columns, given)
+    texts = () if given.text or given.images else _set_prose_aside(columns)
+    split = columns.take(given.split or columns.split_column())
+    path = columns.take(given.path or columns.path_column())
+    id = columns.take(given.id or columns.id_column(path))
     item = path or id
-    column, value, form = _form(columns, said, id or path)
-    labels = _wide_labels(columns, said, numbered) if form == "wide" else column
+    column, value, form = _form(columns, given, id or path)
+    labels = _wide_labels(columns, given, numbered) if form == "wide" else column
     if not labels:
         shown = f"{listed(source.columns, 8):.300}"
-        raise source.error(f"no label is found in its columns ({shown}): name them by labels=, see form=")
-    images = said.images
-    own = said.embeddings is None  # whether the input is in the manifest, or named by it
+        raise source.error(
+            f"no label is found in its columns ({shown}): name the label columns with labels=, or give form="
+        )
+    images = given.images
+    own = given.embeddings is None  # whether the input is in the manifest, or named by it
     if (
         own
         and images is None
-        and not (said.features or said.categories)
+        and not (given.features or given.categories)
         and item is not None
         and _beside(source, str(columns.cells[item][0]))
     ):
         images = source.path.parent
     if item is None and (images is not None or form == "long"):
-        raise source.error("no column that names the items is found: give it by id= or path=")
-    text, features = said.text, said.features
+        raise source.error("no column that names the items is found: name it with id= or path=")
+    text, features = given.text, given.features
     named = tuple(name for name in features or () if is_category(columns.cells[name]))
-    categories = (*(said.categories or ()), *named)
+    categories = (*(given.categories or ()), *named)
     features = None if features is None else tuple(name for name in features if name not in categories)
     others = own and images is None and form != "long"
     if text is None and others and not (features or categories):
@@ -212,7 +214,7 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     no_input = own and images is None and not (features or text or categories)
     lacks_images = no_input and path is not None and looks_like_files(columns.cells[path])
     guessed = dataclasses.replace(
-        said,
+        given,
         form=form,
         id=id or path,
         path=None if images is None else item,
@@ -221,8 +223,8 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
         features=features,
         categories=categories,
         text=text,
-        separator=_separator(columns, column, said) if form == "list" and column else None,
-        absent=said.absent or ("negative" if form != "wide" and value is None else "unknown"),
+        separator=_separator(columns, column, given) if form == "list" and column else None,
+        absent=given.absent or ("negative" if form != "wide" and value is None else "unknown"),
         images=images,
         split=split,
         unfound=path if lacks_images else None,
@@ -231,53 +233,55 @@ def guess(source: Manifest, said: Guess, near: bool = False) -> Guess:
     return dataclasses.replace(guessed, unused=tuple(c for c in source.columns if c not in used))
 
 
-def _check(source: Manifest, said: Guess) -> None:
+def _check(source: Manifest, given: Guess) -> None:
     """Refuse arguments that contradict the file or each other."""
     for argument in ("id", "path", "value", "split", "group", "text"):
-        if (name := getattr(said, argument)) is not None:
+        if (name := getattr(given, argument)) is not None:
             source.check_column(name, "split_column" if argument == "split" else argument)
-    named = {"labels": said.label_columns, "features": said.features or (), "categories": said.categories or ()}
+    named = {"labels": given.label_columns, "features": given.features or (), "categories": given.categories or ()}
     for argument, names in named.items():
         for name in names:
             source.check_column(name, argument)
         if len(set(names)) < len(names):
             raise ValueError(f"{argument} names column {Counter(names).most_common(1)[0][0]!r} twice: name it once")
-    if both := set(said.label_columns) & {
+    if both := set(given.label_columns) & {
         *named["features"],
         *named["categories"],
-        said.id,
-        said.path,
-        said.value,
-        said.split,
+        given.id,
+        given.path,
+        given.value,
+        given.split,
     }:
-        raise ValueError(f"labels names column {both.pop()!r}, which has another part too: give it one part")
-    if said.text and (said.images or said.text in (said.features or ())):
-        raise ValueError(f"text names column {said.text!r}, but images or features too: give one kind of input")
-    if said.embeddings and (
-        given := [name for name in ("images", "text", "features", "categories") if getattr(said, name)]
+        raise ValueError(f"labels names column {both.pop()!r}, which has another role too: give it one role")
+    if given.text and (given.images or given.text in (given.features or ())):
+        raise ValueError(f"text names column {given.text!r}, but images or features too: give one kind of input")
+    if given.embeddings and (
+        also := [name for name in ("images", "text", "features", "categories") if getattr(given, name)]
     ):
-        raise ValueError(f"embeddings is given, but {given[0]} too: give one kind of input")
-    if (said.text or said.categories) and said.form == "long":
-        what = "text" if said.text else "categories"
-        raise ValueError(f"{what} is given, but in long form an item has several rows: write one row per item")
-    check_choice(said.form, ("wide", "list", "long", None), "form")
-    check_choice(said.absent, ("negative", "unknown", None), "absent")
-    check_choice(said.minus_one, ("unknown", "negative"), "minus_one")
-    wide = said.form == "wide" or isinstance(said.labels, tuple)
-    if wide and (said.form or "wide") != "wide":
-        raise ValueError(f"labels names {len(said.label_columns)} columns, but {said.form} form has one: give its name")
+        raise ValueError(f"embeddings is given, but {also[0]} too: give one kind of input")
+    if (given.text or given.categories) and given.form == "long":
+        noun = "text" if given.text else "categories"
+        raise ValueError(f"{noun} is given, but in long form an item has several rows: write one row per item")
+    check_choice(given.form, ("wide", "list", "long", None), "form")
+    check_choice(given.absent, ("negative", "unknown", None), "absent")
+    check_choice(given.minus_one, ("unknown", "negative"), "minus_one")
+    wide = given.form == "wide" or isinstance(given.labels, tuple)
+    if wide and (given.form or "wide") != "wide":
+        raise ValueError(
+            f"labels names {len(given.label_columns)} columns, but {given.form} form has one: give its name"
+        )
     for argument, fits in (("value", "long"), ("separator", "list"), ("names", "")):
-        if getattr(said, argument) and (wide or (fits and said.form not in (fits, None))):
-            raise ValueError(f"{argument} is given, but {'wide' if wide else said.form} form has none: leave it out")
+        if getattr(given, argument) and (wide or (fits and given.form not in (fits, None))):
+            raise ValueError(f"{argument} is given, but {'wide' if wide else given.form} form has none: leave it out")
 
 
-def _look_again(columns: Columns, said: Guess) -> set[str]:
+def _look_again(columns: Columns, given: Guess) -> set[str]:
     """Look again at kinds that the names of the columns put right; return the families of numbered columns."""
     for name, kind in columns.kinds.items():  # the number of a fold is neither a label nor an input
         if plain(name) in FOLDS and kind in ("number", "label") and name not in columns.taken:
             columns.kinds[name] = "other"
     numbered = {family(name) for name, kind in columns.kinds.items() if kind == "number"} - {""}
-    if said.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
+    if given.labels is None:  # then a column of label values with a few others among them is one with mistakes in it
         for name, kind in columns.kinds.items():
             ours = kind in ("text", "number") and plain(name) not in LABELS | IDS
             if ours and family(name) not in numbered and mostly_values(columns.cells[name]):
@@ -305,17 +309,17 @@ def _are_lists(cells: Sequence[str]) -> bool:
     return (2 * len(marked) > len(cells) and short >= 0.8 * len(parts)) or _space_separates(cells)
 
 
-def _form(columns: Columns, said: Guess, id: str | None) -> tuple[str | None, str | None, Form]:
+def _form(columns: Columns, given: Guess, id: str | None) -> tuple[str | None, str | None, Form]:
     """Return the column that holds the names of labels, the one that holds their values, and the form."""
-    column = said.labels if isinstance(said.labels, str) and said.form != "wide" else None
-    if said.labels is None and said.form != "wide":
-        column = _names_column(columns, said)
+    column = given.labels if isinstance(given.labels, str) and given.form != "wide" else None
+    if given.labels is None and given.form != "wide":
+        column = _names_column(columns, given)
     columns.take(column)
-    value = said.value
-    if value is None and column is not None and said.form != "list":
-        value = _value_column(columns, said)
-    if said.form is not None:
-        form = said.form
+    value = given.value
+    if value is None and column is not None and given.form != "list":
+        value = _value_column(columns, given)
+    if given.form is not None:
+        form = given.form
     elif column is None:
         form = "wide"
     elif columns.kinds[column] == "list":
@@ -325,37 +329,37 @@ def _form(columns: Columns, said: Guess, id: str | None) -> tuple[str | None, st
     return column, columns.take(value) if form == "long" else None, form
 
 
-def _wide_labels(columns: Columns, said: Guess, numbered: set[str]) -> tuple[str, ...]:
+def _wide_labels(columns: Columns, given: Guess, numbered: set[str]) -> tuple[str, ...]:
     """Return the label columns of wide form, none where all of them are blank."""
-    labels = said.label_columns or tuple(c for c in columns.free("label", "blank") if family(c) not in numbered)
-    if not said.labels and all(columns.kinds[name] == "blank" for name in labels):
+    labels = given.label_columns or tuple(c for c in columns.free("label", "blank") if family(c) not in numbered)
+    if not given.labels and all(columns.kinds[name] == "blank" for name in labels):
         return ()
     columns.taken.update(labels)
     return labels
 
 
-def _names_column(columns: Columns, said: Guess) -> str | None:
+def _names_column(columns: Columns, given: Guess) -> str | None:
     """The column that holds the names of labels, if there is one."""
     named = [name for name in columns.free("text", "list", "number") if plain(name) in LABELS]
     if named := named or columns.free("list"):
         return named[0]
     texts, flags = columns.free("text"), [name for name in columns.free("label", "blank") if plain(name) not in VALUES]
-    return texts[0] if len(texts) == 1 and (said.form or said.value or not flags) else None
+    return texts[0] if len(texts) == 1 and (given.form or given.value or not flags) else None
 
 
-def _value_column(columns: Columns, said: Guess) -> str | None:
+def _value_column(columns: Columns, given: Guess) -> str | None:
     """The column that holds the values of labels in long form, if there is one."""
     if named := [name for name in columns.free("label", "number") if plain(name) in VALUES]:
         return named[0]
-    flags = columns.free("label") if said.form == "long" else []
+    flags = columns.free("label") if given.form == "long" else []
     return flags[0] if len(flags) == 1 else None
 
 
-def _separator(columns: Columns, name: str, said: Guess) -> str | None:
-    """Return what stands between the labels of a cell, None where a cell is one label."""
+def _separator(columns: Columns, name: str, given: Guess) -> str | None:
+    """Return the separator between labels of a cell; None if each cell is one label."""
     column = columns.cells[name]
-    if said.separator is not None or pa.types.is_nested(column.type):
-        return said.separator
+    if given.separator is not None or pa.types.is_nested(column.type):
+        return given.separator
     cells = encode(column)[1].to_pylist()
     if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
         remedy = "use a Parquet list column, or, if the brackets belong to a label, give separator="
@@ -390,5 +394,5 @@ def _beside(source: Manifest, cell: str) -> bool:
     return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
 
 
-def _counted(names: Sequence[str], what: str) -> str:
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} ({listed(names)})"
+def _counted(names: Sequence[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({listed(names)})"

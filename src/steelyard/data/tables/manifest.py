@@ -26,7 +26,10 @@ from numpy.typing import NDArray
 from steelyard.data.files import DataError, check_regular
 
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
-"""Cells that say nothing."""
+"""Blank cells."""
+
+NUMBER: Final = r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)"
+"""A cell that Arrow reads as a number, in upper or lower case."""
 
 _DELIMITERS = (",", "\t", ";", "|")
 _OTHER_FILES = {b"PK\x03\x04": "an Excel or zip file", b"\x1f\x8b": "a gzip file"}
@@ -36,12 +39,13 @@ _LONGEST_NAME = 400  # characters of a column's
 MOST_NAMED: Final = 10
 """Mistakes that one sentence names."""
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+_IS_NUMBER = re.compile(NUMBER, re.ASCII | re.IGNORECASE)
 _RAGGED = re.compile(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _NO_NUMBER = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to double: invalid value '(.*)'", re.S)
 
 
 class Manifest:
-    """A CSV file with a header, or a Parquet file; which of them it is is seen from its first bytes.
+    """A CSV file with a header, or a Parquet file, told apart by their first bytes.
 
     White space around a cell and empty lines are ignored. Mistakes are named by their line in a CSV file, or their row
     in a Parquet file. A column without a name is called "column 3" after its place.
@@ -63,13 +67,13 @@ class Manifest:
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror}): give a CSV or Parquet file") from None
         if not start.strip(b"\xef\xbb\xbf \t\r\n"):
-            raise DataError(f"{path} is empty: a manifest is a table with a header and a row for each item")
+            raise DataError(f"{path} is empty: give a table with a header and one row per item")
         for magic, what in _OTHER_FILES.items():
             if start.startswith(magic):
                 raise DataError(f"{path} is {what}: save the table as CSV or Parquet")
         self.is_parquet = start.startswith(b"PAR1")
         if not self.is_parquet and self.path.suffix.lower() in (".parquet", ".pq"):
-            raise DataError(f"{path} is no readable Parquet file (it does not begin as one): write it again")
+            raise DataError(f"{path} is not a readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
@@ -87,7 +91,7 @@ class Manifest:
             raise self.error(f"column {long} has a name of {length} characters: is row 1 a header? add one")
         name, times = Counter(names).most_common(1)[0] if names else ("", 0)
         if times == 0:
-            raise DataError(f"{path} has no columns: a manifest is a table with a row for each item")
+            raise DataError(f"{path} has no columns: give a table with one row per item")
         if times > 1:
             at = " and ".join(str(i + 1) for i, other in enumerate(names) if other == name)
             raise DataError(f"{path}: columns {at:.80} have the same name {name!r:.80}: give each its own name")
@@ -117,24 +121,24 @@ class Manifest:
             raise DataError(f"{self.path}: there is no column {name!r}, given as {argument}: {hint}")
 
     def row(self, i: int) -> str:
-        """Say which row of the file item `i` of a column stands in, empty lines not counted; see `places`."""
+        """Return the row of the file that holds item `i` of a column, not counting empty lines; see `places`."""
         return f"row {i + 1 if self.is_parquet else i + 2}"
 
     def place(self, i: int) -> str:
-        """Say where in the file item `i` of a column stands; see `places`."""
+        """Return the position in the file of item `i` of a column; see `places`."""
         return self.places([i])[0]
 
     def places(self, rows: Sequence[int]) -> list[str]:
-        """Say where in the file items of a column stand: the lines of a CSV file at which their rows begin.
+        """Return the positions in the file of items of a column: for CSV, the lines at which their rows begin.
 
         A CSV file is read through once more for that, as cells may hold line breaks.
         """
         lines: dict[int, int] = {}
         if not self.is_parquet and rows:
-            wanted, last = set(rows), max(rows)
+            expected, last = set(rows), max(rows)
             with contextlib.suppress(csv.Error, UnicodeDecodeError):
                 for i, (line, _) in enumerate(itertools.islice(self._records(), last + 1)):
-                    if i in wanted:
+                    if i in expected:
                         lines[i] = line
         return [f"line {lines[i]}" if i in lines else self.row(i) for i in rows]
 
@@ -177,7 +181,7 @@ class Manifest:
         return {name: table.column(self._keys[name]) for name in (*texts, *numbers)}
 
     def count(self) -> int:
-        """Count the rows; the whole of a CSV file is looked through, so that one that is damaged is refused here."""
+        """Count the rows; the whole of a CSV file is looked through, so that one that is corrupt is refused here."""
         if self.is_parquet:
             return int(self._parquet().metadata.num_rows)
         n, self._small_block = self._read_csv({"0": pa.string()}, _count_rows, block=_SMALL_BLOCK) or (0, _SMALL_BLOCK)
@@ -212,7 +216,7 @@ class Manifest:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if self.is_parquet:
                 why = (str(error).splitlines() or [type(error).__name__])[0][:120]
-                raise DataError(f"{self.path} is no readable Parquet file ({why}): write it again") from None
+                raise DataError(f"{self.path} is not a readable Parquet file ({why}): write it again") from None
             if isinstance(error, UnicodeDecodeError):
                 raise self._encoding_error() from None
             if not isinstance(error, pa.ArrowInvalid):
@@ -233,15 +237,15 @@ class Manifest:
         except UnicodeDecodeError:
             raise self._encoding_error() from None
         except (LookupError, TypeError, csv.Error) as error:
-            raise DataError(f"{self.path}: the header cannot be read ({error}): see delimiter, encoding") from None
-        raise DataError(f"{self.path} is empty: a manifest is a table with a header and a row for each item")
+            raise DataError(f"{self.path}: the header cannot be read ({error}): give delimiter= or encoding=") from None
+        raise DataError(f"{self.path} is empty: give a table with a header and one row per item")
 
     def _read_csv(
         self, kinds: dict[str, Any], read: Callable[..., Any], threads: bool = False, block: int | None = None
     ) -> Any:
         """Call `read` with the file and how to read it; a mistake is looked for in one thread, where rows are counted.
 
-        kinds: the types of the columns that are wanted.
+        kinds: the types of the columns to read.
         block: bytes parsed at a time, and more where a row is longer.
         """
         block = block or _BLOCK
@@ -276,16 +280,16 @@ class Manifest:
         if "UTF8" in message:
             return self._encoding_error()
         if mistake := _RAGGED.search(message):
-            row, wanted, got = mistake.groups()
+            row, expected, got = mistake.groups()
             shown = self._named(self._ragged(), f"row {row} has {got} cells")
             remedy = "add or remove some, and put quotes around a cell that holds the delimiter"
-            return self.error(f"{shown}, but the header has {wanted}: {remedy}")
+            return self.error(f"{shown}, but the header has {expected}: {remedy}")
         if mistake := _NO_NUMBER.search(message):
             column, row, cell = mistake.groups()
             arrow = f"row {row}, column {self.columns[int(column)]!r} holds {cell!r:.60}"
             shown = self._named(self._no_numbers(numbers), arrow)
             which = "which are no numbers" if "; " in shown else "which is no number"
-            return DataError(f"{self.path}: {shown}, {which}: correct it, or name the columns to use by features=")
+            return DataError(f"{self.path}: {shown}, {which}: correct it, or name the feature columns with features=")
         return DataError(f"{self.path} is no readable CSV file ({message.splitlines()[0]:.120}): save it as CSV again")
 
     def _ragged(self) -> Iterator[str]:
@@ -297,7 +301,7 @@ class Manifest:
         for line, cells in self._records():
             for j in columns:
                 cell = cells[j].strip() if j < len(cells) else ""
-                if cell not in BLANK and not _is_number(cell):
+                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.strip()):
                     yield f"line {line}, column {self.columns[j]!r} holds {cell!r:.60}"
 
     def _named(self, mistakes: Iterator[str], otherwise: str) -> str:
@@ -323,14 +327,6 @@ class Manifest:
 
 def _float_columns(kinds: Mapping[str, Any]) -> list[int]:
     return [int(key) for key, kind in kinds.items() if kind == pa.float64()]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
 
 
 def _first_block(path: Path, *options: Any) -> Any:

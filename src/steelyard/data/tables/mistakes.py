@@ -28,7 +28,7 @@ class Mistakes:
         self._first: list[tuple[int, str]] = []
 
     def add(self, rows: NDArray[np.int64] | Sequence[int], what: str | Callable[[int], str] = "") -> None:
-        """Note the items `rows`; `what` says what stands in them, or in the k-th: ", column 'cat' holds 'maybe'"."""
+        """Record the items `rows`; `what` describes them, or the k-th: ", column 'cat' holds 'maybe'"."""
         self._total += len(rows)
         self._first += [
             (int(row), what if isinstance(what, str) else what(k)) for k, row in enumerate(rows[:MOST_NAMED])

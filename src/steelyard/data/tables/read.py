@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from steelyard.data.columns.mixed import FEATURES, MOST_CATEGORIES, Column, MixedDataset, category_column
 from steelyard.data.dataset import ArrayDataset, Decoding, ImageDataset
-from steelyard.data.files import DataError, faults_of, label_order, listed, quoted
+from steelyard.data.files import faults_of, label_order, listed, quoted
 from steelyard.data.located import ImageFolder
-from steelyard.data.parts import ALL, part_named, training_part
 from steelyard.data.tables.embeddings import embeddings_of
 from steelyard.data.tables.guess import ONE_LABEL, Form, Guess, guess
 from steelyard.data.tables.manifest import MOST_NAMED, Manifest, encode
-from steelyard.data.tables.mistakes import Mistakes, check_filled, enumerated, filled, refuse
+from steelyard.data.tables.mistakes import Mistakes, enumerated, filled, refuse
+from steelyard.data.tables.splits import choose_items, groups_of
 from steelyard.data.tables.values import feature_column, label_values, no_label_values
 from steelyard.labels import Labels
 from steelyard.labels.ids import Ids
@@ -53,40 +53,57 @@ def table(
     on_bad_image: Literal["error", "skip"] = "error",
     cache: str | os.PathLike[str] | None = None,
 ) -> ArrayDataset | ImageDataset | MixedDataset:
-    """Read a manifest of one's own; what is not said is guessed, and `.note` of the result says what was guessed.
+    r"""Read a manifest of your own; whatever is not given is guessed, and `.note` of the result lists the guesses.
 
-    Three forms of labels are known. Wide: a column for each label; 1, true, yes present; 0, false, no absent; blank,
-    NaN, −1 unknown; between 0 and 1 soft. List: the labels of an item in one cell, `cat;dog`. Long: a row for each
-    label of an item, with a value or without; a row without a label only names an item. White space around a cell is
-    ignored. The input is the image of each item, else its feature columns, else nothing: (N, 0) features.
+    Labels may have three forms. Wide: one column per label, with 1, true or yes for present, 0, false or no for absent,
+    blank, NaN or −1 for unknown, and numbers between 0 and 1 for soft labels. List: all labels of an item in one cell,
+    `cat;dog`. Long: one row per item and label, with or without a value; a row without a label only names an item.
+    White space around cells is ignored. The input is the image of each item, else its feature columns, else nothing:
+    features (N, 0).
 
-    A column may say which part an item belongs to, train, val or test. Then one part is read; the labels and their
-    names are those of all parts together, so that they are the same in each.
+    A column may assign items to splits (train, val, test). Then one split is read; labels and their names are those of
+    all splits together, so that they are the same in each.
 
-    manifest: a CSV file with a header (also separated by tabs, `;` or `|`) or a Parquet file.
-    images: the folder of the images; no file outside of it is read. Endings may be left out in the manifest. By default
-        the folder of the manifest, if the first image is there.
-    form, id, path, labels, value, features, separator, absent, minus_one, names: see `steelyard.data.guess.Guess`.
-    delimiter, encoding: of a CSV file; the delimiter is guessed.
-    split: the part to read, by default the training part where there are parts; "all" reads every one. Names that mean
-        the same will do, such as val for validation.
-    split_column: the column that says the part; guessed from its name and its cells.
-    group: the column whose value items share that must stay together in every split, such as a patient.
-    categories: columns of texts that are an input beside others; what is returned then is a `MixedDataset`, too.
-    embeddings: an `.npy` or `.npz` file whose rows are the input, see `embeddings_of`.
-    text: the column of texts that is the input; what is returned then is a `MixedDataset`, to be encoded.
-    size, on_bad_image, cache: see `ImageDataset`.
+    Args:
+        manifest: a CSV file with a header (separated by commas, tabs, `;` or `|`) or a Parquet file.
+        images: folder of the images; files outside it are never read. File endings may be omitted in the manifest. By
+            default the manifest's own folder, if the first image is there.
+        form: "wide", "list" or "long".
+        id: column that names the items.
+        path: column of image files.
+        labels: the label columns, or the one column that holds the labels.
+        value: column of values in long form.
+        features: feature columns, numbers or vectors.
+        separator: separator between labels in a cell in list form; "none" if each cell is one label.
+        absent: meaning of a label that is not mentioned: "negative" or "unknown". The default depends on the form.
+        minus_one: meaning of −1.
+        names: the labels and their order; by default every label that occurs, sorted.
+        delimiter, encoding: of a CSV file; the delimiter is guessed.
+        split: the split to read; by default the training split if there are several; "all" reads every one. Synonyms
+            such as val and validation are equal.
+        split_column: column that names the split; guessed from its name and cells.
+        group: column whose items with equal values stay together in every split, such as a patient.
+        text: column of texts to use as input; the result is then a `MixedDataset`, which must be encoded.
+        embeddings: `.npy` or `.npz` file whose rows are the input; see `embeddings_of`.
+        categories: columns of texts to use as categorical input; the result is then a `MixedDataset`.
+        size, on_bad_image, cache: how images are decoded; see `ImageDataset`.
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,cat,dog\na,4.5,1,0\nb,20,,1\n")
+        >>> data = sy.data.table("pets.csv")
+        >>> data.inputs.tolist(), data.labels.values.tolist()
+        ([[4.5], [20.0]], [[1, 0], [-1, 1]])
     """
-    said = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
+    given = Guess.of({name: value for name, value in locals().items() if name not in ("manifest", "split")})
     source = Manifest(manifest, delimiter, encoding)
-    return read_table(source, said, split, size=size, on_bad_image=on_bad_image, cache=cache).data
+    return read_table(source, given, split, size=size, on_bad_image=on_bad_image, cache=cache).data
 
 
-class Table(NamedTuple):
+class ManifestData(NamedTuple):
     """A manifest that was read, and how."""
 
     data: ArrayDataset | ImageDataset | MixedDataset
-    found: Guess
+    guessed: Guess
     """The form, and the part of each column."""
     split: str | None
     """The part that was read, "all" for every one; None where there are none."""
@@ -96,72 +113,74 @@ class Table(NamedTuple):
 
 def read_table(
     source: Manifest,
-    said: Guess,
+    given: Guess,
     split: str | None = None,
     optional: bool = False,
     near: bool = False,
     **how: Unpack[Decoding],
-) -> Table:
+) -> ManifestData:
     """Read a manifest as `table` does, and tell how it was read.
 
-    Arguments: `source`; `said` about it; `split`, and `optional`, whether all items will do where there is no such
+    Arguments: `source`; `given` about it; `split`, and `optional`, whether all items will do where there is no such
     part; `near`, see `guess`; `size`, `on_bad_image`, `cache`: see `ImageDataset`.
     """
-    found = guess(source, said, near)
-    inputs = found.features or ()
-    columns = source.read(dict.fromkeys(found.used).keys() - set(inputs), inputs)
-    items, part, parts, chosen = _choose(source, found, columns, split, optional)
-    groups = _groups(source, found, columns)
-    files = _image_names(source, found, columns)
-    read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[found.form or "wide"]
+    guessed = guess(source, given, near)
+    inputs = guessed.features or ()
+    columns = source.read(dict.fromkeys(guessed.used).keys() - set(inputs), inputs)
+    items, part, parts, chosen = choose_items(source, guessed, columns, split, optional)
+    groups = groups_of(source, guessed, columns)
+    files = _image_names(source, guessed, columns)
+    read = {"wide": _read_wide, "list": _read_list, "long": _read_long}[guessed.form or "wide"]
     with faults_of(source.path):
-        labels = read(source, found, columns).grouped(groups)
-    note = found.describe(source) + chosen
-    if (found.form == "wide" or found.value) and not (labels.n_known - labels.counts).any():
+        labels = read(source, guessed, columns).grouped(groups)
+    note = guessed.describe(source) + chosen
+    if (guessed.form == "wide" or guessed.value) and not (labels.n_known - labels.counts).any():
         note += " No cell says that a label is absent: if blank or -1 should, give absent= or minus_one='negative'."
     n = len(labels)
-    if found.embeddings is not None:
-        rows = embeddings_of(found.embeddings, labels, items)
+    if guessed.embeddings is not None:
+        rows = embeddings_of(guessed.embeddings, labels, items)
         some = labels if items is None else labels.take(items)
-        return Table(ArrayDataset(rows, some, note), found, part, parts)
+        return ManifestData(ArrayDataset(rows, some, note), guessed, part, parts)
     if items is not None:
         labels = labels.take(items)
         files = None if files is None else files.take(pa.array(items))
-    if found.images is None or found.path is None:
+    if guessed.images is None or guessed.path is None:
         features = _features(source, columns, inputs, n)
-        if found.text is not None or found.categories:
-            mixed = _mixed(source, found, columns, features, items)
-            return Table(MixedDataset(mixed, labels, note), found, part, parts)
-        return Table(ArrayDataset(features if items is None else features[items], labels, note), found, part, parts)
+        if guessed.text is not None or guessed.categories:
+            mixed = _mixed(source, guessed, columns, features, items)
+            return ManifestData(MixedDataset(mixed, labels, note), guessed, part, parts)
+        return ManifestData(
+            ArrayDataset(features if items is None else features[items], labels, note), guessed, part, parts
+        )
     cells = labels.ids if files is None else files
-    paths, missing = _located(source, found, cells, items, found.images)
+    paths, missing = _located(source, guessed, cells, items, guessed.images)
     if missing:
-        lacks = f"{len(missing)} of {len(paths)} images are not in {found.images} ({listed(missing, 3)})"
+        lacks = f"{len(missing)} of {len(paths)} images are not in {guessed.images} ({listed(missing, 3)})"
         if how.get("on_bad_image", "error") == "error":
-            otherwise = "remove their rows, or leave them out with --skip-missing (on_bad_image='skip')"
+            otherwise = "remove their rows, or skip them with --skip-missing (on_bad_image='skip')"
             if len(missing) == len(paths):
-                otherwise = "or name the folder that holds them by images="
+                otherwise = "or give the folder that holds them with images="
             raise source.error(f"{lacks}: add them, {otherwise}")
         note += f" {lacks}: they are left out."
-    return Table(ImageDataset(paths, labels, **how, note=note), found, part, parts)
+    return ManifestData(ImageDataset(paths, labels, **how, note=note), guessed, part, parts)
 
 
 def _mixed(
     source: Manifest,
-    found: Guess,
+    guessed: Guess,
     columns: dict[str, Any],
     features: NDArray[np.float32],
     items: NDArray[np.int64] | None,
 ) -> dict[str, Column]:
     """Return the text of some items, their categories and their features, as columns."""
-    if found.form == "long":
+    if guessed.form == "long":
         raise source.error("categories are named, but in long form an item has several rows: write one row per item")
     inputs = {}
-    if found.text is not None:
-        inputs[found.text] = Column("text", columns[found.text].cast(pa.string()).combine_chunks())
+    if guessed.text is not None:
+        inputs[guessed.text] = Column("text", columns[guessed.text].cast(pa.string()).combine_chunks())
     if features.shape[1]:
         inputs[FEATURES] = Column("number", features)
-    for name in found.categories or ():
+    for name in guessed.categories or ():
         inputs[name] = category_column(columns[name].cast(pa.string()).combine_chunks())
         if (n := len(inputs[name].values.unique())) > MOST_CATEGORIES:
             most = f"too many for categories (at most {MOST_CATEGORIES:,})"
@@ -169,22 +188,22 @@ def _mixed(
     return inputs if items is None else {name: column.take(items) for name, column in inputs.items()}
 
 
-def _image_names(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
-    """What stands in the column of images for each item; None where that is the item's id."""
-    if found.path is None or found.id is None or found.path == found.id:
+def _image_names(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> Any:
+    """Return the cell of the image column of each item; None if that is the item's id."""
+    if guessed.path is None or guessed.id is None or guessed.path == guessed.id:
         return None
-    codes, texts = filled(source, columns[found.path], "image")
-    if found.form == "long":  # the image of an item is that of its first row
-        items = filled(source, columns[found.id], "id")[0]
+    codes, texts = filled(source, columns[guessed.path], "image")
+    if guessed.form == "long":  # the image of an item is that of its first row
+        items = filled(source, columns[guessed.id], "id")[0]
         codes = codes[np.unique(items, return_index=True)[1]]
     return texts.take(pa.array(codes))
 
 
-def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
+def _unique_ids(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> Any:
     """The ids of a form with a row for each item, None where they are numbered."""
-    if found.id is None:
+    if guessed.id is None:
         return None
-    codes, texts = filled(source, columns[found.id], "id")
+    codes, texts = filled(source, columns[guessed.id], "id")
     if len(texts) == len(codes):
         return texts
     first = np.unique(codes, return_index=True)[1]
@@ -197,10 +216,10 @@ def _unique_ids(source: Manifest, found: Guess, columns: dict[str, Any]) -> Any:
     raise source.error(f"{enumerated(parts, len(again))}: {remedy}")
 
 
-def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    ids = _unique_ids(source, found, columns)
-    blank, minus_one = ((0 if meaning == "negative" else UNKNOWN) for meaning in (found.absent, found.minus_one))
-    names = found.label_columns
+def _read_wide(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> Labels:
+    ids = _unique_ids(source, guessed, columns)
+    blank, minus_one = ((0 if meaning == "negative" else UNKNOWN) for meaning in (guessed.absent, guessed.minus_one))
+    names = guessed.label_columns
     values = np.empty((len(columns[names[0]]), len(names)), np.int8)
     mistakes = no_label_values(source)
     for j, name in enumerate(names):
@@ -212,44 +231,44 @@ def _read_wide(source: Manifest, found: Guess, columns: dict[str, Any]) -> Label
     return Labels(values, names, ids)
 
 
-def _read_list(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    ids = _unique_ids(source, found, columns)
-    column = columns[found.label_columns[0]]
+def _read_list(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> Labels:
+    ids = _unique_ids(source, guessed, columns)
+    column = columns[guessed.label_columns[0]]
     if pa.types.is_nested(column.type):
         lists = column.combine_chunks()
         marks, texts = encode(pc.list_flatten(lists))
     else:  # each distinct cell is split once
         codes, cells = encode(column)
-        if found.separator in (None, ONE_LABEL):
+        if guessed.separator in (None, ONE_LABEL):
             distinct = pa.ListArray.from_arrays(np.arange(len(cells) + 1, dtype=np.int32), cells)
         else:
-            distinct = pc.split_pattern(cells, found.separator)
+            distinct = pc.split_pattern(cells, guessed.separator)
         marks, texts = encode(distinct.flatten())
         lists = pa.ListArray.from_arrays(distinct.offsets, marks).take(pa.array(codes, mask=codes < 0))
         marks = pc.list_flatten(lists).to_numpy()
     rows = pc.list_parent_indices(lists).to_numpy()
-    return _listed_cells(source, found, rows, rows, marks, texts, np.ones(len(rows), np.int8), len(column), ids)
+    return _listed_cells(source, guessed, rows, rows, marks, texts, np.ones(len(rows), np.int8), len(column), ids)
 
 
-def _read_long(source: Manifest, found: Guess, columns: dict[str, Any]) -> Labels:
-    items, names = filled(source, columns.pop(found.id or ""), "id")  # popped: ten million ids are not held twice
+def _read_long(source: Manifest, guessed: Guess, columns: dict[str, Any]) -> Labels:
+    items, names = filled(source, columns.pop(guessed.id or ""), "id")  # popped: ten million ids are not held twice
     ids = Ids.distinct(names)
-    marks, texts = encode(columns.pop(found.label_columns[0]))
-    if found.value is None:
+    marks, texts = encode(columns.pop(guessed.label_columns[0]))
+    if guessed.value is None:
         values: NDArray[Any] = np.ones(len(items), np.int8)
     else:
-        minus_one = 0 if found.minus_one == "negative" else UNKNOWN
+        minus_one = 0 if guessed.minus_one == "negative" else UNKNOWN
         mistakes = no_label_values(source)
-        values = label_values(source, found.value, columns[found.value], mistakes, minus_one=minus_one)
+        values = label_values(source, guessed.value, columns[guessed.value], mistakes, minus_one=minus_one)
         mistakes.check()
         rows = np.flatnonzero((marks < 0) & (values != UNKNOWN))
         refuse(source, rows, " has a value but no label", " have a value but no label", "add the label")
-    return _listed_cells(source, found, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
+    return _listed_cells(source, guessed, np.arange(len(items)), items, marks, texts, values, len(ids), ids)
 
 
 def _listed_cells(
     source: Manifest,
-    found: Guess,
+    guessed: Guess,
     rows: NDArray[np.int64],
     items: NDArray[np.int64],
     marks: NDArray[np.int64],
@@ -260,17 +279,17 @@ def _listed_cells(
 ) -> Labels:
     """Labels from one (item, label, value) each, where label `marks` is one of `texts`, or none where it is −1."""
     words = texts.to_pylist()
-    names = found.names or tuple(sorted(words, key=label_order))
+    names = guessed.names or tuple(sorted(words, key=label_order))
     if not names:
-        raise source.error(f"column {found.labels!r} holds no label at all: see labels= and form=")
-    place = {name: j for j, name in enumerate(names)}
-    order = np.array([place.get(word, -1) for word in words] + [0])
+        raise source.error(f"column {guessed.labels!r} holds no label: name another with labels=, or give form=")
+    column_of = {name: j for j, name in enumerate(names)}
+    order = np.array([column_of.get(word, -1) for word in words] + [0])
     strange = np.flatnonzero(order[marks] < 0)
     among = f"not among the {len(names)} of names"
     mistakes = Mistakes(source, f", which is {among}", f", which are {among}", "add it there, or correct the row")
     mistakes.add(rows[strange], lambda k: f" has the label {words[marks[strange[k]]]!r}")
     mistakes.check()
-    fill = 0 if found.absent == "negative" else UNKNOWN
+    fill = 0 if guessed.absent == "negative" else UNKNOWN
     if not (kept := marks >= 0).all():
         items, marks, values = items[kept], marks[kept], values[kept]
     return Labels.from_cells(items, order[marks], values, (n, len(names)), fill, names, ids)
@@ -279,7 +298,7 @@ def _listed_cells(
 def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n: int) -> NDArray[np.float32]:
     """The feature columns side by side; a column may hold vectors."""
     parts = [np.zeros((n, 0), np.float32)]
-    remedy = "fill it in, remove the row, or name the columns to use by features="
+    remedy = "fill it in, remove the row, or name the feature columns with features="
     mistakes = Mistakes(source, " holds no finite number", " hold no finite number", remedy)
     for name in names:
         part = feature_column(source, name, columns[name])
@@ -290,93 +309,25 @@ def _features(source: Manifest, columns: dict[str, Any], names: Sequence[str], n
 
 
 def _located(
-    source: Manifest, found: Guess, cells: Any, index: NDArray[np.int64] | None, images: Path
+    source: Manifest, guessed: Guess, cells: Any, index: NDArray[np.int64] | None, images: Path
 ) -> tuple[list[str], list[str]]:
     """The image file of each cell, none of them outside `images`, and the cells for which there is no file."""
     folder = ImageFolder(images, source.path)
     paths, missing, outside = [], [], []
     for i, cell in enumerate(cells):
-        place = folder.find(str(cell))
-        if place is None:
+        file = folder.find(str(cell))
+        if file is None:
             outside.append(i)
             continue
-        if not place[1]:
+        if not file[1]:
             missing.append(str(cell))
-        paths.append(place[0])
+        paths.append(file[0])
     if outside:
         shown = [f"{str(cells[i])!r:.80}" for i in outside[:MOST_NAMED]]
-        if found.form != "long":  # in which an item is not a row
+        if guessed.form != "long":  # in which an item is not a row
             at = source.places([i if index is None else int(index[i]) for i in outside[:MOST_NAMED]])
             shown = [f"{line}: {cell}" for line, cell in zip(at, shown, strict=True)]
         out = f"lead{'s' * (len(outside) == 1)} out of the image folder {images}"
-        remedy = "mend it, or give images, a folder that holds all of them"
+        remedy = "fix it, or give images=, a folder that holds all of them"
         raise source.error(f"{enumerated(shown, len(outside))} {out}: {remedy}")
     return paths, missing
-
-
-# ---- which items
-
-
-def _choose(
-    source: Manifest, found: Guess, columns: dict[str, Any], split: str | None, optional: bool = False
-) -> tuple[NDArray[np.int64] | None, str | None, tuple[str, ...], str]:
-    """Return the items of the part `split`, by default of the training part, `"all"` for every one, and how.
-
-    columns: those of `found`, read.
-    optional: take all items where there is no such part.
-
-    Returned are positions among all items, None for all of them; the part they are, None where there are no parts; all
-    parts, in the order in which the column names them first; and what was chosen and how to choose otherwise.
-    """
-    if found.split is None:
-        if split in (None, ALL) or optional:
-            return None, None, (), ""
-        lacks = f"{source.path} has no column that says which part an item belongs to"
-        raise DataError(f"split is {split!r}, but {lacks}: name it by split_column, or leave split out")
-    codes, texts = encode(columns[found.split])
-    parts = tuple(texts.to_pylist())
-    wanted = part_named(split, parts) if split is not None else training_part(parts)
-    if wanted is None and (split == ALL or optional):
-        return None, ALL, parts, f" Every part of column {found.split!r} is read."
-    check_filled(source, codes, f"part in column {found.split!r}", f"add it, remove the row, or give split {ALL!r}")
-    if found.form == "long":
-        codes = _of_items(source, found, columns, codes, parts, "part")
-    sizes = np.bincount(codes, minlength=len(parts)).tolist()
-    named = [f"{part!r} ({size} item{'' if size == 1 else 's'})" for part, size in zip(parts, sizes, strict=True)]
-    if wanted is None:
-        lacks = "none of them is called train" if split is None else f"there is no {split!r}"
-        shown = ", ".join(named[:8]) + (", …" if len(named) > 8 else "")
-        says = f"column {found.split!r} says which part an item belongs to, {shown}"
-        remedy = f"give split, {ALL!r} for every part, or name another column by split_column"
-        raise source.error(f"{says}: {lacks}, {remedy}")
-    k = parts.index(wanted)
-    note = f" By column {found.split!r} the part {named[k]} is read"
-    if others := named[:k] + named[k + 1 :]:
-        note += f"; also there: {', '.join(others[:8])}{', …' if len(others) > 8 else ''}"
-    return np.flatnonzero(codes == k), wanted, parts, note + "; choose by split and split_column."
-
-
-def _groups(source: Manifest, found: Guess, columns: dict[str, Any]) -> NDArray[np.int64] | None:
-    """Return the number of each item's group, (N,); None where no column says it."""
-    if found.group is None:
-        return None
-    codes, texts = filled(source, columns[found.group], f"group in column {found.group!r}")
-    if found.form == "long":
-        return _of_items(source, found, columns, codes, tuple(texts.to_pylist()), "group")
-    return codes
-
-
-def _of_items(
-    source: Manifest, found: Guess, columns: dict[str, Any], codes: NDArray[np.int64], parts: Sequence[str], what: str
-) -> NDArray[np.int64]:
-    """Return the part (or group) of each item from that of each row in long form; the rows of an item must agree."""
-    items, names = filled(source, columns[found.id or ""], "id")
-    first = np.unique(items, return_index=True)[1]
-    if len(odd := np.flatnonzero(codes != codes[first][items])):
-        row = int(odd[0])
-        before = int(first[items[row]])
-        one, two = source.places([before, row])
-        first_one = f"{one} puts the item {str(names[int(items[row])])!r} in the {what} {parts[codes[before]]!r}"
-        remedy = f"an item belongs to one {what}, correct one of them"
-        raise source.error(f"{first_one}, but {two} in {parts[codes[row]]!r}: {remedy}")
-    return codes[first]

@@ -1,4 +1,4 @@
-"""What the cells of label and feature columns say, and the types of columns."""
+"""Values of cells in label and feature columns, and types of columns."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def label_values(
         fits = (meant >= 0) & (meant <= 1) | (meant == UNKNOWN)
         meant = np.where(is_blank, UNKNOWN, np.where(fits, meant, np.nan)).astype(np.float32)
     else:
-        remedy = "convert it to 0 and 1, or name the others by labels="
+        remedy = "convert it to 0 and 1, or name the other columns with labels="
         raise source.error(f"column {name!r} holds {kind}, no label values: {remedy}")
     meant = np.where(meant == UNKNOWN, np.where(is_blank, np.float32(blank), np.float32(minus_one)), meant)
     if (bad := np.isnan(meant)).any():
@@ -93,7 +93,7 @@ def label_values(
 
 def no_label_values(source: Manifest) -> Mistakes:
     """Return a collection of cells that hold no label values."""
-    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns by labels="
+    remedy = "write 1 present, 0 absent, between them soft, nothing if unknown, or name the label columns with labels="
     return Mistakes(source, ", which is no label value", ", which are no label values", remedy)
 
 
@@ -109,13 +109,15 @@ def feature_column(
     n = len(column)
     if pa.types.is_nested(column.type):
         lengths = np.asarray(pc.list_value_length(column).fill_null(0))
-        wanted = width if width is not None else int(lengths[0]) if n else 0
-        if len(odd := np.flatnonzero(lengths != wanted)):
+        expected = width if width is not None else int(lengths[0]) if n else 0
+        if len(odd := np.flatnonzero(lengths != expected)):
             cell = f"{source.place(start + int(odd[0]))}, column {name!r} holds {lengths[odd[0]]} numbers"
-            raise source.error(f"{cell}, but the first row has {wanted}: make all feature vectors equally long")
-        width, column = wanted, pc.list_flatten(column)
+            raise source.error(f"{cell}, but the first row has {expected}: make all feature vectors equally long")
+        width, column = expected, pc.list_flatten(column)
     try:
         with np.errstate(over="ignore"):  # what is too large for float32 is not finite: the caller refuses it
             return np.asarray(column.cast(pa.float64())).astype(np.float32).reshape(n, 1 if width is None else width)
     except pa.ArrowException:
-        raise source.error(f"column {name!r} holds {column.type}, no numbers: see features=") from None
+        raise source.error(
+            f"column {name!r} holds {column.type}, not numbers: name the feature columns with features="
+        ) from None

@@ -8,7 +8,7 @@ from torch import Tensor
 from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.processes import summed
 from steelyard.kernels.block_launch import Terms
-from steelyard.kernels.fused import Rule
+from steelyard.kernels.fused import KernelRule
 from steelyard.losses.partial_annotation import Annotation
 from steelyard.losses.unknown import need_index
 from steelyard.models.block.sparse import SparseTargets
@@ -83,7 +83,7 @@ class BlockAnnotation:
         alpha, beta = (float(x) for x in self.rule.balanced(self.positives, n_items * n_labels))
         negative = beta / alpha if alpha > 0 else 0.0  # α is 0 only where every label is present
         by_item = (alpha * (1 + low.double()) / self.n_known).to(self.bias.dtype)
-        absent, rule = negative if self.targets.fill == 0 else 0.0, Rule(False, negative, 0.0)
+        absent, rule = negative if self.targets.fill == 0 else 0.0, KernelRule(False, negative, 0.0)
         pair = pair_of(checked(self.objective))
         return Terms(pair, rule, absent, self.bias, by_item=by_item, by_cell=self.by_cell)
 

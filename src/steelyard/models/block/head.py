@@ -32,26 +32,31 @@ _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the nex
 
 
 class BlockHead(nn.Module):
-    """z = W f + b over blocks of labels: the logits of all labels are never in memory.
+    """z = W f + b over blocks of labels: the logits of all labels are never in memory at once.
 
-    `step` goes once through the blocks. Each block's logits become the slopes of the objective in place, the slopes
-    give the gradients of features and weights, and the optimizer moves these weights before the next block. It equals a
-    plain linear layer and its optimizer to rounding. Peak memory beyond weights and optimizer states is about
-    B × `block` numbers.
+    `step` goes through the blocks once. It replaces each block's logits by the slopes of the objective, computes the
+    gradients of features and weights from them, and lets the optimizer update these weights before the next block. The
+    result equals a plain linear layer and its optimizer up to rounding. Peak memory beyond weights and optimizer states
+    is about B × `block` numbers.
 
-    Weights are not seen by an optimizer of torch. A bottleneck V, if there is one, is an ordinary layer that is.
+    The weights do not belong to a torch optimizer. A bottleneck V, if there is one, is an ordinary layer that does.
 
     Args:
         n_features: F.
         n_labels: L.
-        bottleneck: width of a linear layer between features and weights; None: none.
-        optimizer: how weights move.
-        block: labels of one block, a multiple of 4.
-        split: in a process group, keep only this process's share of the labels (see `parallel`). Every process gives
-            its own items and gets the objective of all; gradients of features are to be averaged over processes, as
+        bottleneck: width of a linear layer between features and weights; None for none.
+        optimizer: how weights are updated.
+        block: labels per block, a multiple of 4.
+        split: in a process group, keep only this process's share of the labels (see `parallel`). Each process passes
+            its own items and gets the objective of all; gradients of features must be averaged over processes, as
             DistributedDataParallel does.
-        dtype: of the weights; logits and slopes have it too, sums are float32. The bias is float32.
-        device: where the weights are made.
+        dtype: dtype of weights, logits and slopes; sums and the bias are float32.
+        device: device of the weights.
+    Examples:
+        >>> head = sy.models.BlockHead(n_features=2, n_labels=3, dtype=torch.float32)
+        >>> head.start_at(torch.tensor([0.0, -1.0, -2.0]))
+        >>> head.logits(torch.ones(1, 2), slice(0, 3)).tolist()
+        [[0.0, -1.0, -2.0]]
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class BlockHead(nn.Module):
         return torch.cat([self.bias.new_zeros(0), *parts]) + self.bias[labels.long()]
 
     def optimize_by(self, optimizer: BlockOptimizer) -> None:
-        """Begin anew with another optimizer; states of the one before are dropped."""
+        """Switch to another optimizer; states of the previous one are dropped."""
         self.moments = Moments(self.weight, self.bias, optimizer, self.share.start)
 
     def narrow(self, dtype: torch.dtype) -> None:
@@ -201,11 +206,11 @@ class BlockHead(nn.Module):
                 f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here"
             )
         checked(objective)
-        job = _Job(self, targets, objective, lr, index)
+        job = _BlockPass(self, targets, objective, lr, index)
         total: Tensor = _Pass.apply(self.first(features), job)  # type: ignore[no-untyped-call]
         return Value(total, {"loss": total})
 
-    def go_through(self, x: Tensor, job: _Job) -> tuple[Tensor, Tensor | None]:
+    def go_through(self, x: Tensor, job: _BlockPass) -> tuple[Tensor, Tensor | None]:
         """Return the objective and, where features want it, their gradient; see `step`."""
         targets, loss, items, own = job.targets, checked(job.objective), job.items, slice(0, len(x))
         is_split = self.share != slice(0, self.n_labels)
@@ -295,7 +300,7 @@ class BlockHead(nn.Module):
         return penalty
 
 
-class _Job(NamedTuple):
+class _BlockPass(NamedTuple):
     """One pass over the blocks: with a learning rate the weights move."""
 
     head: BlockHead
@@ -310,7 +315,7 @@ class _Pass(torch.autograd.Function):
     """The objective as a function of features; its gradient comes out of the same pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, job: _Job) -> Tensor:
+    def forward(ctx: Any, x: Tensor, job: _BlockPass) -> Tensor:
         total, gradient = job.head.go_through(x, job._replace(needs_gradient=ctx.needs_input_grad[0]))
         ctx.save_for_backward(gradient)
         ctx.dtype = x.dtype

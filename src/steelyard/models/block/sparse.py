@@ -13,10 +13,22 @@ from steelyard.labels.targets import UNKNOWN, ArrayLike, as_tensor
 
 
 class SparseTargets(NamedTuple):
-    """Targets (B, L) of which the cells that differ from `fill` are listed, each once.
+    """Targets (B, L) stored as the cells that differ from `fill`, each listed once.
 
-    `rows` and `labels` (int32) say where they are, `values` (float32) are 1, 0, soft or −1 (unknown). Cells that are
-    not listed are `fill`: 0 absent, −1 unknown. `n_unknown` of the listed cells are unknown.
+    Args:
+        rows: row of each listed cell, int32.
+        labels: label of each listed cell, int32.
+        values: its value, float32: 1, 0, soft, or −1 (unknown).
+        shape: (B, L).
+        fill: value of all other cells: 0 absent, −1 unknown.
+        n_unknown: number of listed cells that are unknown.
+
+    Examples:
+        >>> targets = sy.models.SparseTargets.from_dense([[0, 1, 0], [0, 0, -1]])
+        >>> targets.rows.tolist(), targets.labels.tolist(), targets.values.tolist()
+        ([0, 1], [1, 2], [1.0, -1.0])
+        >>> targets.n_known
+        5
     """
 
     rows: Tensor

@@ -22,19 +22,25 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class BlockOptimizer:
-    """How a `BlockHead` moves its weights while it goes through them.
+    """How a `BlockHead` updates its weights while it goes through them.
 
     Args:
-        kind: "sgd", "momentum" (m ← μm + g, w ← w − lr·m) or "adam" (with decoupled decay, as AdamW).
+        kind: "sgd", "momentum" (m ← μm + g, w ← w − lr·m) or "adam" (with decoupled weight decay, as AdamW).
         momentum: μ (.9).
         betas: β₁ and β₂ of Adam.
         eps: ε of Adam.
-        weight_decay: of the weights, not of the bias.
-        state: dtype of m and v. "int8" keeps m as whole numbers with one scale per 256 weights, and √v by its square
-            root.
-        rounding: of bfloat16 weights and states: a step below half a unit in the last place is lost by "nearest" and
-            taken on average by "stochastic".
-        seed: of stochastic rounding.
+        weight_decay: decay of the weights; the bias does not decay.
+        state: dtype of m and v. "int8" stores m as integers with one scale per 256 weights, and v by the square root of
+            √v.
+        rounding: rounding of bfloat16 weights and states. "nearest" loses a step below half a unit in the last place;
+            "stochastic" takes it on average.
+        seed: seed of stochastic rounding.
+
+    Examples:
+        >>> rule = sy.models.BlockOptimizer("momentum", state="float32")
+        >>> head = sy.models.BlockHead(2, 3, optimizer=rule, dtype=torch.float32)
+        >>> head.moments.rule.kind
+        'momentum'
     """
 
     kind: Kind = "sgd"
@@ -119,7 +125,8 @@ class Moments(nn.Module):
         if fuses(weight.device) and weight.dtype != torch.float64:
             update_(weight, gradient, states, first, key, numbers, get_args(Kind).index(rule.kind), stochastic)
         else:
-            plain_update_(weight, gradient, states, first, key, numbers, rule.kind, stochastic)
+            bits = noise(weight.shape, first, key, weight.device)
+            plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 
     def step_bias(self, bias: Tensor, slopes: Tensor, first: int, lr: float, scale: float) -> None:
         """Move the bias (n,) of the labels from `first` on by the gradient scale · slopes (n,), float64."""
@@ -143,17 +150,15 @@ def plain_update_(
     weight: Tensor,
     gradient: Tensor,
     states: list[Tensor | None],
-    first: int,
-    key: int,
+    bits: Tensor,
     numbers: tuple[float, ...],
     kind: Kind,
     stochastic: bool,
 ) -> None:
-    """Do by plain torch what the kernel `block_update.update` does, with the same random bits."""
+    """Do in plain torch what the kernel `block_update.update` does; with `noise` as `bits` the results are the same."""
     lr, scale, decay, beta1, beta2, eps, up1, up2 = numbers
     m_state, v_state, m_scale, v_scale = states
     wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
-    bits = noise(weight.shape, first, key, weight.device)
     w, g = weight.to(wide), gradient.to(wide) * scale
     if kind != "adam":
         g = g + decay * w

@@ -108,7 +108,7 @@ def _over_items(terms: Terms, shape: tuple[int, int]) -> Tensor:
 
 
 class _Nodes(NamedTuple):
-    """Where a function of 1/n is evaluated, and between which nodes each label lies."""
+    """Nodes at which a function of 1/n is evaluated, and the interval of each label among them."""
 
     inverse: Tensor
     below: Tensor

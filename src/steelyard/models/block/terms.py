@@ -24,11 +24,11 @@ from steelyard.objective import Objective
 class _Fixed(Weighted):
     """A rule whose weights were decided for all labels, so that a block of them has no others."""
 
-    def __init__(self, fixed: fused.Rule) -> None:
+    def __init__(self, fixed: fused.KernelRule) -> None:
         super().__init__()
         self.fixed = fixed
 
-    def weights(self, n_labels: int) -> fused.Rule:
+    def weights(self, n_labels: int) -> fused.KernelRule:
         """Return the weights."""
         return self.fixed
 
@@ -66,9 +66,9 @@ def _check_annotation(objective: Objective, rule: Annotation) -> None:
         raise ValueError("Annotation weighs labels itself: with a BlockHead leave masks and weightings out")
 
 
-def pair_of(loss: PairLoss) -> fused.Pair:
+def pair_of(loss: PairLoss) -> fused.KernelPair:
     """Return the loss as the kernels know it; BCE's where they do not."""
-    return (loss.kernel() if isinstance(loss, AnalyticLoss) else None) or fused.Pair()
+    return (loss.kernel() if isinstance(loss, AnalyticLoss) else None) or fused.KernelPair()
 
 
 def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:

@@ -1,4 +1,4 @@
-"""Which runs are trained one block of labels at a time, and for how long."""
+"""Decide whether a run is trained one block of labels at a time, and for how many epochs."""
 
 from __future__ import annotations
 

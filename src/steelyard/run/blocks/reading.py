@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard.calibrate import Cells, Platt, bands_of, fit_bands
+from steelyard.calibrate import HeldOutCells, Platt, bands_of, fit_bands
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
@@ -24,7 +24,7 @@ _FEWEST_CELLS = 50  # drawn cells of a bin, below which its frequency is chance
 _PER_BAND = 16  # labels of a band that are drawn for each item
 
 
-def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device) -> Cells:
+def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device) -> HeldOutCells:
     """Return all positives of some items and, of every frequency band, a few negatives drawn for each, weighted.
 
     Log-odds are those before calibration. Unknown cells are left out.
@@ -33,12 +33,12 @@ def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, devi
     assert isinstance(head, BlockHead)
     plain = replace(reading, calibrator=None, kind="link", to_prior=None)
     parts = list(_sampled(model, head, data, plain, seed, device))
-    return Cells(*(torch.cat([part[i] for part in parts]) for i in range(4)))
+    return HeldOutCells(*(torch.cat([part[i] for part in parts]) for i in range(4)))
 
 
 def _sampled(
     model: Model, head: BlockHead, data: Any, plain: ProbabilityModel, seed: int, device: torch.device
-) -> Iterator[Cells]:
+) -> Iterator[HeldOutCells]:
     rng, link = np.random.default_rng(seed), plain.link
     assert link is not None
     bands = bands_of(plain.counts)
@@ -64,7 +64,7 @@ def _sampled(
         r, c = (torch.from_numpy(x[kept]).to(device) for x in (row, label))
         z = head.logits_at(model.features(features_of(data, some).to(device)), r, c)
         odds = link_at(plain, z.cpu().double(), c.cpu())
-        yield Cells(odds, torch.from_numpy(value[kept]), c.cpu(), torch.from_numpy(weight[kept]))
+        yield HeldOutCells(odds, torch.from_numpy(value[kept]), c.cpu(), torch.from_numpy(weight[kept]))
 
 
 def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
 def calibrated_by_bands(
     model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device
 ) -> ProbabilityModel:
-    """Return the reading with one calibration line per frequency band, fitted to items that training has not seen."""
+    """Return the probability model with one calibration line per frequency band, fitted to held-out items."""
     cells = cells_of(model, data, reading, seed, device)
     if float(cells.targets.sum()) == 0:
         return reading
@@ -89,7 +89,7 @@ def calibrated_by_bands(
     return replace(reading, kind="platt", calibrator=platt, n_fitted=len(data.labels))
 
 
-def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list[dict[str, Any]]:
+def band_report(cells: HeldOutCells, reading: ProbabilityModel, bins: int = 15) -> list[dict[str, Any]]:
     """Return, for each frequency band, how far its probabilities are from frequencies: ACE over bins of equal width."""
     platt = reading.calibrator
     odds = cells.log_odds
@@ -99,12 +99,12 @@ def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list
     bands, rows = bands_of(reading.counts), []
     of_cell = bands[cells.labels.numpy()]
     for band in np.unique(bands):
-        here = of_cell == band
-        if not here.any():
+        in_band = of_cell == band
+        if not in_band.any():
             continue
-        spot = np.minimum((eta[here] * bins).astype(int), bins - 1)
-        mass, off = (np.bincount(spot, x, bins) for x in (w[here], w[here] * (eta[here] - y[here])))
-        n_drawn = np.bincount(spot, minlength=bins)
+        bin_of = np.minimum((eta[in_band] * bins).astype(int), bins - 1)
+        mass, off = (np.bincount(bin_of, x, bins) for x in (w[in_band], w[in_band] * (eta[in_band] - y[in_band])))
+        n_drawn = np.bincount(bin_of, minlength=bins)
         seen = n_drawn >= min(_FEWEST_CELLS, n_drawn.max())
         counts = reading.counts[bands == band]
         rows.append(
@@ -112,8 +112,8 @@ def band_report(cells: Cells, reading: ProbabilityModel, bins: int = 15) -> list
                 "positives": [int(counts.min()), int(counts.max())],
                 "labels": len(counts),
                 "ace": float(np.mean(np.abs(off[seen]) / mass[seen])),
-                "mean_probability": float((w[here] * eta[here]).sum() / mass.sum()),
-                "frequency": float((w[here] * y[here]).sum() / mass.sum()),
+                "mean_probability": float((w[in_band] * eta[in_band]).sum() / mass.sum()),
+                "frequency": float((w[in_band] * y[in_band]).sum() / mass.sum()),
             }
         )
     return rows

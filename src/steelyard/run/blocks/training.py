@@ -42,8 +42,8 @@ def optimizer_of(config: Config, device: torch.device) -> BlockOptimizer:
 def features_of(data: Any, index: NDArray[np.int64]) -> Tensor:
     """Return the features (n, F) of some items, float32."""
     inside: Any = data.data if isinstance(data, Subset) else data
-    at = data.index[index] if isinstance(data, Subset) else index
-    return as_tensor(as_inputs(inside.inputs[at])).float()
+    positions = data.index[index] if isinstance(data, Subset) else index
+    return as_tensor(as_inputs(inside.inputs[positions])).float()
 
 
 def train_blocks(
@@ -55,9 +55,9 @@ def train_blocks(
     folder: Path,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Train the head of `model`, going on from the checkpoints in `folder` where there are any.
+    """Train the head of `model`, resuming from checkpoints in `folder` where there are any.
 
-    Several processes split the labels, and share every batch. In the end each of them has the whole head.
+    Several processes split the labels and share every batch. At the end each of them has the whole head.
 
     Args:
         model: of features, whose head is a BlockHead.
@@ -85,7 +85,7 @@ def train_blocks(
 
 
 class _Training:
-    """A training by blocks; the arguments are those of `train_blocks`."""
+    """State of a training by blocks; arguments as for `train_blocks`."""
 
     def __init__(
         self, model: Model, objective: Objective, data: Any, config: Config, device: torch.device, folder: Path
@@ -117,7 +117,7 @@ class _Training:
         self.saved_at = time.monotonic()
 
     def run_epoch(self, stop: Event, watch: Watch) -> dict[str, Any]:
-        """Take the steps that are left of an epoch, and return its line of the history; the next epoch has begun."""
+        """Take the remaining steps of an epoch, begin the next, and return the epoch's line of the history."""
         train, n_items = self.config.train, len(self.data.labels)
         steps = math.ceil(n_items / train.batch_size)
         order = np.random.default_rng((train.seed, self.epoch)).permutation(n_items)
@@ -159,7 +159,7 @@ class _Training:
         self.total += self.head.step(x, targets, self.objective, self.lr, items).total * len(batch)
 
     def _wants(self, stop: Event) -> bool:
-        """Whether a checkpoint is due, or asked for."""
+        """Return whether a checkpoint is due or requested."""
         return stop.is_set() or time.monotonic() - self.saved_at >= self.config.train.checkpoint_seconds
 
     def _check(self) -> None:
@@ -168,7 +168,7 @@ class _Training:
             raise NotFinite(f"the loss is not finite {where}: lower optimizer.lr (it was {self.lr:.3g})")
 
     def _pause(self, since: float) -> float:
-        """Check that all is well, count the seconds, and return the time."""
+        """Check that loss and weights are finite, add the seconds since, and return the time."""
         self._check()
         check_weights(self.model, self.epoch, self.step, self.lr)
         now = time.monotonic()

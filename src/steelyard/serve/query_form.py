@@ -1,4 +1,4 @@
-"""From chips, limits and a text to one query, and from letters typed so far to labels."""
+"""The search form: labels, limits and text become one query; typed letters are completed to labels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from difflib import get_close_matches
 from typing import final
 
 from steelyard.search import Query
-from steelyard.search.formula import Join, Term, quoted
+from steelyard.search.formula import Join, LabelTerm, quoted
 from steelyard.serve.guards import Refusal
 
 MOST_CHIPS = 24
 """Labels that may be wanted or unwanted besides the text."""
 
 
-def asked(
+def query_of(
     names: Sequence[str], text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str]
 ) -> tuple[Query, bool] | None:
     """Return the query for all of it, and whether its text says no more than chips do; None for no query at all.
@@ -43,7 +43,7 @@ def asked(
 def _is_plain(query: Query) -> bool:
     formula = query.formula
     parts = formula.parts if isinstance(formula, Join) and formula.all else (formula,)
-    return all(isinstance(part, Term) for part in parts) and len({label for label, _ in query.terms}) == len(parts)
+    return all(isinstance(part, LabelTerm) for part in parts) and len({label for label, _ in query.terms}) == len(parts)
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -59,7 +59,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 @final
 class Completion:
-    """Names, looked up by what was typed of them.
+    """Completes typed letters to names of labels.
 
     names: of the labels.
     counts: of each, by which those that fit equally well are ordered, the largest first.
@@ -72,9 +72,9 @@ class Completion:
         """Return at most `k` names: equal, beginning so, with a word that begins so, holding it; else alike."""
         text = typed.strip().casefold()
         ranked = sorted((_rank(text, folded), count, name) for folded, name, count in self._folded)
-        found = [name for rank, _, name in ranked if rank < 4][:k]
-        if found or len(text) < 3:
-            return found
+        matches = [name for rank, _, name in ranked if rank < 4][:k]
+        if matches or len(text) < 3:
+            return matches
         near = get_close_matches(text, [folded for folded, _, _ in self._folded], n=k, cutoff=0.6)
         return [name for match in dict.fromkeys(near) for folded, name, _ in self._folded if folded == match][:k]
 

@@ -1,4 +1,4 @@
-"""What `steelyard evaluate --retrieval` does: runs compared by how well one searches with them."""
+"""The command evaluate --retrieval: compare runs by the mAP of searching with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 
-from steelyard.report import retrieval, webpage
+from steelyard.report import inspection_page, retrieval
 from steelyard.report.terminal import console_of, plain, say
 from steelyard.run.command import Other, judged_on
 from steelyard.run.run_report import evaluated_of
@@ -20,11 +20,11 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         runs: folders of finished runs with the same labels.
         other: items for all of them; by default the test or validation items of each, which must be the same.
         deploy_prior: see `steelyard evaluate`.
-        html: a file for the table and a plot.
+        html: file for a page with the table and a plot, or None.
         as_json: whether JSON is printed.
     """
     if html is not None:
-        webpage.check(html)
+        inspection_page.check(html)
     if twice := [run for run in runs if runs.count(run) > 1]:
         raise ValueError(f"{twice[0]} is given more than once: give every run once")
     candidates, on = {}, set()
@@ -35,7 +35,7 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
             say(console_of(stderr=True), f"Beware: of {name}, {plain(judged.unreadable)}.", "yellow")
         if not judged.reading.has_probability:
             raise ValueError(
-                f"{name} cannot be searched with, it has no probabilities, since {judged.reading.why}: run "
+                f"{name} has no probabilities to search with, since {judged.reading.why}: run "
                 f"{shlex.join(['steelyard', 'calibrate', run])} first"
             )
         candidates[name] = evaluated_of(target.trained, judged, target.settings)
@@ -53,6 +53,6 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
 
 
 def _names(runs: Sequence[str]) -> list[str]:
-    """What runs are called: by their folders' names where those differ, else as they were typed."""
+    """Return the names of runs: those of their folders where they differ, else as they were typed."""
     short = [Path(run).absolute().name for run in runs]
     return short if len(set(short)) == len(runs) else list(runs)

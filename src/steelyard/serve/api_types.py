@@ -1,4 +1,4 @@
-"""The shapes of the API's answers, as OpenAPI describes them."""
+"""Types of the JSON responses, from which OpenAPI describes them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from pydantic import BaseModel
 
 
 class Problem(BaseModel):
-    """Why there is no answer."""
+    """An error response."""
 
     error: str
     at: int | None = None
-    """The place in the query text that is meant."""
+    """The position of the error in the query text."""
     query: str | None = None
 
 
 class RunFacts(BaseModel):
-    """What is shown."""
+    """The run and its index."""
 
     name: str
     n_items: int
     n_labels: int
     has_images: bool
     has_embeddings: bool
-    """Whether items like one can be asked for."""
+    """Whether items can be searched by similarity."""
     version: str
     review: bool
     """Whether there are questions to answer."""
@@ -45,8 +45,8 @@ class LabelList(BaseModel):
     total: int
 
 
-class Found(BaseModel):
-    """An item that was found."""
+class SearchHit(BaseModel):
+    """One item of a search result."""
 
     id: str
     score: float
@@ -54,7 +54,7 @@ class Found(BaseModel):
     """Of the labels in the query."""
 
 
-class Term(BaseModel):
+class QueryTerm(BaseModel):
     """A label of a query."""
 
     label: str
@@ -62,14 +62,14 @@ class Term(BaseModel):
 
 
 class SearchResult(BaseModel):
-    """Items, the likeliest first."""
+    """The items of a search, the most probable first."""
 
     query: str
-    """As it was understood."""
+    """As it was parsed."""
     plain: bool
     """Whether the text given as q says no more than wanted and unwanted labels do."""
-    terms: list[Term]
-    hits: list[Found]
+    terms: list[QueryTerm]
+    hits: list[SearchHit]
     more: bool
     """Whether there are more after these."""
     n_items: int
@@ -90,7 +90,7 @@ class LabelProbability(BaseModel):
 
 
 class ItemFacts(BaseModel):
-    """An item: its labels, the likeliest first."""
+    """An item with its labels, the most probable first."""
 
     id: str
     has_image: bool
@@ -98,11 +98,11 @@ class ItemFacts(BaseModel):
     left_out: int
     """Unlikely labels that are not listed."""
     annotated: str | None
-    """The part of the data that says what is true of it."""
+    """The part of the data that has its labels: training, validation or test."""
 
 
 class ReliabilityBins(BaseModel):
-    """A reliability diagram: items by probability, and how often the label was there."""
+    """A reliability diagram: items by probability, and the share of them with the label."""
 
     edges: list[float | None]
     counts: list[int]
@@ -114,13 +114,13 @@ class ReliabilityBins(BaseModel):
 
 
 class PrecisionRecallCurve(BaseModel):
-    """Precision and recall at thresholds, which descend."""
+    """Precision and recall at descending thresholds."""
 
     threshold: list[float | None]
     precision: list[float | None]
     recall: list[float | None]
     said: list[int]
-    """Items at or above the threshold."""
+    """Number of items at or above the threshold."""
 
 
 class LabelExample(BaseModel):
@@ -139,7 +139,7 @@ class Neighbour(BaseModel):
 
 
 class LabelPage(BaseModel):
-    """How a label does."""
+    """Measures and examples of a label."""
 
     name: str
     positives: int | None
@@ -147,7 +147,7 @@ class LabelPage(BaseModel):
     """Training items for which it is known."""
     threshold: float | None
     part: str | None
-    """Which items it was judged on."""
+    """The part of the data that was measured on."""
     n_items: int
     n_present: int
     note: str
@@ -156,16 +156,16 @@ class LabelPage(BaseModel):
     bins: ReliabilityBins | None
     curve: PrecisionRecallCurve | None
     right: list[LabelExample]
-    """Present and the surest."""
+    """Annotated present, with the highest probability."""
     wrong: list[LabelExample]
-    """Absent, yet the surest."""
+    """Annotated absent, with the highest probability."""
     missed: list[LabelExample]
-    """Present, yet the least likely."""
+    """Annotated present, with the lowest probability."""
     neighbours: list[Neighbour]
 
 
 class DataPage(BaseModel):
-    """The training labels: how many of each, and which come together."""
+    """The training labels: how frequent each is, and which occur together."""
 
     labels: list[LabelFacts]
     """The most frequent first."""
@@ -183,21 +183,21 @@ class DataPage(BaseModel):
 
 
 class ReviewProgress(BaseModel):
-    """How far the questions of a queue are answered."""
+    """The number of questions in a queue, and of those answered."""
 
     total: int
     answered: int
     file: str
     """The name of the file that answers are appended to."""
     who: str
-    """Who answers, where the page does not say."""
+    """The name under which answers are stored if the page gives none."""
 
 
 class ReviewQuestion(BaseModel):
-    """Whether an item has a label."""
+    """A question whether an item has a label."""
 
     place: int
-    """In the queue, from 0."""
+    """Position in the queue, from 0."""
     id: str
     label: str
     question: str

@@ -1,4 +1,4 @@
-"""The facts about a data set as one HTML page with plots."""
+"""Write the facts about a data set as one HTML page with plots."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from steelyard.config.advice import RECIPES
 from steelyard.config.inspection import COUNTING, Inspection
 from steelyard.report import plots
 from steelyard.report.canvas import MOST_NAMES, check_matplotlib
-from steelyard.report.page import Cell, Picture, plot, write_page
-from steelyard.report.terminal import facts, percent
+from steelyard.report.headline import percent
+from steelyard.report.page import Cell, Picture, Share, plot, share, write_page
+from steelyard.report.terminal import facts
 
 
 def check(path: str | Path) -> None:
-    """Refuse, before the work, a page that could not be written after it."""
+    """Raise, before the work, for a page that could not be written after it."""
     check_matplotlib()
     check_place(path)
 
 
-def write(found: Inspection, path: str | Path, title: str) -> None:
+def write(inspection: Inspection, path: str | Path, title: str) -> None:
     """Write the page to `path`, whole or not at all."""
-    labels, pairs, advice = found.labels, found.pairs, found.advice
+    labels, pairs, advice = inspection.labels, inspection.pairs, inspection.advice
     names, counts = labels.names, labels.counts
     write_page(
         path,
         "inspect.html",
         title,
-        note=found.note,
-        warnings=found.warnings,
-        facts=facts(found),
+        note=inspection.note,
+        warnings=inspection.warnings,
+        facts=facts(inspection),
         counting=COUNTING,
         advice=advice,
         recipe=RECIPES[advice.recipe] if advice.recipe else None,
@@ -41,42 +42,45 @@ def write(found: Inspection, path: str | Path, title: str) -> None:
             "Known positives of each label, most frequent first, on a log scale. Head: at least 100, tail: fewer than "
             "20.",
         ),
-        together=list(_together(found)),
-        pairs=[(p.first, p.second, p.both, p.first_given_second, p.second_given_first, p.lift) for p in pairs.together],
-        twins=[(t.first, t.second, t.both, t.overlap, percent(t.agreement), t.known) for t in pairs.twins],
-        resampling=found.n_positive
+        together=list(_together(inspection)),
+        pairs=[
+            (p.first, p.second, p.both, share(p.first_given_second), share(p.second_given_first), p.lift)
+            for p in pairs.together
+        ],
+        twins=[(t.first, t.second, t.both, share(t.overlap), percent(t.agreement), t.known) for t in pairs.twins],
+        resampling=inspection.n_positive
         and plot(
-            plots.resampling(names, counts, labels.prior, found.resampled_prior),
+            plots.resampling(names, counts, labels.prior, inspection.resampled_prior),
             "The share of items that have each label, among those for which it is known: as it is, and when every "
             "label is visited equally often (equation 1 of the distribution-balanced loss). Labels without a positive "
             "are not drawn.",
         ),
-        unknown=found.n_unknown
+        unknown=inspection.n_unknown
         and plot(
             plots.unknown_rates(names, counts, labels.unknown_rate_by_label),
             "The share of items for which each label is unknown, most frequent label first.",
         ),
-        rows=_every_label(found),
+        rows=_every_label(inspection),
     )
 
 
-def _together(found: Inspection) -> Iterator[Picture]:
-    order, conditional = found.pairs.order, found.pairs.conditional
-    names = [found.labels.names[c] for c in order]
+def _together(inspection: Inspection) -> Iterator[Picture]:
+    order, conditional = inspection.pairs.order, inspection.pairs.conditional
+    names = [inspection.labels.names[c] for c in order]
     yield plot(
         plots.heat_map(names[:MOST_NAMES], conditional[:MOST_NAMES, :MOST_NAMES]),
         "p(row | column): among items that have the column's label and for which the row's is known, the share that "
         f"has it; the {min(MOST_NAMES, len(order))} most frequent labels. Grey: not defined.",
     )
     if len(order) > MOST_NAMES:
-        which = "all" if len(order) == found.labels.n_labels else "the"
+        extent = "all" if len(order) == inspection.labels.n_labels else "the"
         yield plot(
-            plots.heat_map(names, conditional), f"The same for {which} {len(order):,} labels, most frequent first."
+            plots.heat_map(names, conditional), f"The same for {extent} {len(order):,} labels, most frequent first."
         )
 
 
-def _every_label(found: Inspection) -> list[tuple[Cell, ...]]:
-    labels = found.labels
+def _every_label(inspection: Inspection) -> list[tuple[Cell, ...]]:
+    labels = inspection.labels
     group_of = {int(c): group for group, members in labels.groups().items() for c in members}
     return [
         (
@@ -85,8 +89,8 @@ def _every_label(found: Inspection) -> list[tuple[Cell, ...]]:
             int(labels.counts[c]),
             int(labels.n_known[c]),
             labels.n_items - int(labels.n_known[c]),
-            float(labels.prior[c]),
-            float(found.resampled_prior[c]),
+            Share(labels.prior[c]),
+            Share(inspection.resampled_prior[c]),
         )
         for c in np.argsort(-labels.counts, kind="stable").tolist()
     ]

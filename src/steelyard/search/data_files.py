@@ -1,13 +1,13 @@
-"""The data files of an index: DuckDB databases, each written once, with the tables
+"""Data files of an index: DuckDB databases, each written once, with these tables:
 
     items(id, path, p0, p1, …)  sorted by id, one FLOAT column per label; beyond 1,000 labels b0, b1, … of FLOAT arrays;
                                 with embeddings a last column v, a FLOAT array of length 1
     labels(name)                in the first file only
     dead(file, row)             rows of earlier files that were deleted or replaced
-    fence(id)                   every 1,024th id, by which one id is found without a scan
+    fence(id)                   every 1,024th id, to look up one id without a scan
 
-Readers keep a file open: a writer removes its name only, and what DuckDB holds of it serves later generations too.
-Files may come from strangers: they are checked before use, and the connection can reach nothing else.
+Readers keep files open: a writer only removes the name, and later generations share what DuckDB has cached of a file.
+Files may be of unknown origin: they are checked before use, and their connections can read nothing else.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[int, int]
 """The number of a data file and a row of it."""
+Rows: TypeAlias = "list[tuple[Any, ...]]"
 
 FENCE: Final = 1024
 MOST_HITS: Final = 100_000
 _MOST_COLUMNS: Final = 1000
-_MEMORY: Final = 352 << 20  # bytes that DuckDB may take for one file
+_MEMORY: Final = 352 << 20  # bytes that DuckDB may use for one file
 _SMALL: Final = 32 << 20  # bytes of a file for which one thread and the plainest plan are enough
-_SAMPLE: Final = 1 << 16  # rows of a large file that are looked at first
-_FEW: Final = 8  # ids that are looked for one by one
-_AT_ONCE: Final = 128  # columns that are read at once: each takes a block of memory
+_SAMPLE: Final = 1 << 16  # rows of a large file that are ranked first
+_FEW: Final = 8  # ids that are looked up one by one
+_AT_ONCE: Final = 128  # columns per query: each takes a block of memory
 _KEPT, _LONGEST, _MOST_VALUES = 256, 8192, 512  # answers that are kept for a file, their SQL, their values: some 8 MB
-_KEPT_IDS: Final = 4096  # places of ids that are kept apart: pictures ask for so many that no answer would stay
+_KEPT_IDS, _LONGEST_ID = 4096, 512  # rows of ids kept apart, since pictures ask for many; characters of such an id
 
 
 def columns(n_labels: int) -> tuple[list[str], int]:
-    """Return the columns of probabilities, and how many labels share one."""
+    """Return the names of the probability columns, and the number of labels per column."""
     width = -(-n_labels // _MOST_COLUMNS)
     return [f"{'p' if width == 1 else 'b'}{j}" for j in range(-(-n_labels // width))], width
 
@@ -58,7 +59,7 @@ def column(label: int, n_labels: int) -> str:
 
 
 def tables(database: str, n_labels: int, n_numbers: int) -> list[str]:
-    """Return the statements that make the tables of a data file."""
+    """Return the statements that create the tables of a data file."""
     names, width = columns(n_labels)
     kind = "FLOAT USING COMPRESSION uncompressed" if width == 1 else f"FLOAT[{width}]"
     made = [*(f"{name} {kind}" for name in names), *([f"v FLOAT[{n_numbers}]"] if n_numbers else [])]
@@ -68,7 +69,7 @@ def tables(database: str, n_labels: int, n_numbers: int) -> list[str]:
 
 
 def connect(**settings: Any) -> Any:
-    """Return a connection to a DuckDB in memory that loads no extensions."""
+    """Return a connection to an in-memory DuckDB that loads no extensions."""
     try:
         import duckdb
     except ImportError:
@@ -86,10 +87,10 @@ def attach(connection: Any, path: Path, alias: str, options: str = "READ_ONLY") 
 
 def ask(
     connection: Any, folder: Path, sql: str, parameters: Sequence[Any] = (), seconds: float = 0, given: Any = None
-) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, which may read the Arrow reader `given`; an error is one sentence.
+) -> Rows:
+    """Return the rows of a statement, which may read the Arrow reader `given`; errors are one sentence.
 
-    It is interrupted after so many `seconds`; 0 is never.
+    The statement is interrupted after `seconds`, if not 0.
     """
     import duckdb
 
@@ -115,11 +116,11 @@ def ask(
 
 @final
 class DataFile:
-    """One data file, open until nobody refers to it; may be used by several threads.
+    """One open data file, closed when nothing refers to it; may be used by several threads.
 
-    ask: gives the rows of a statement about the tables of `f`, see the function of this name.
-    dead: the rows of earlier files that it says are dead, by the name of the file.
-    labels: that it lists.
+    ask: returns the rows of a statement over the tables of `f`, see the function of this name.
+    dead: rows of earlier files that no longer count, by file name.
+    labels: the labels that it lists.
     """
 
     def __init__(self, path: Path, n_labels: int, n_numbers: int, threads: int) -> None:
@@ -130,18 +131,18 @@ class DataFile:
             memory_limit=f"{min(_MEMORY, (128 << 20) + size) >> 20}MiB",
             temp_directory="",
             preserve_insertion_order=False,
-            late_materialization_max_rows=MOST_HITS if is_large else 0,  # texts are read of the best items alone
+            late_materialization_max_rows=MOST_HITS if is_large else 0,  # reads the texts of the best items only
         )
         attach(connection, path, "f")
         self.ask = partial(ask, connection, path.parent)
         self._recent = lru_cache(_KEPT)(self.ask)  # a file never changes
         self._recent_ids = lru_cache(_KEPT_IDS)(self.ask)
-        for statement in (
+        for sql in (
             *tables("memory", n_labels, n_numbers),
             "SET enable_external_access = false",
             "SET lock_configuration = true",
         ):
-            self.ask(statement)
+            self.ask(sql)
         made: dict[str, set[Any]] = defaultdict(set)
         for database, *table in self.ask("SELECT database_name, schema_name, table_name, sql FROM duckdb_tables()"):
             made[database].add(tuple(table))
@@ -153,18 +154,17 @@ class DataFile:
         self.labels = tuple(name for (name,) in self.ask("SELECT name FROM f.labels ORDER BY rowid"))
         self._fence = [id for (id,) in self.ask("SELECT id FROM f.fence ORDER BY rowid")]
 
-    def top(self, asked: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, read: bool, dead: Collection[int], seconds: float) -> Rows:
         """Return (score, id, row) of the best `k` rows that are not dead, with probabilities where they are `read`."""
-        own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in asked.columns]
-        own += [f"{asked.likeness} AS likeness"] if asked.likeness else []
+        own = [f"{column(j, self._n_labels)} AS p{j}" for _, j in statement.columns]
+        own += [f"{statement.likeness} AS likeness"] * bool(statement.likeness)
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
-        chosen = ["id", "row", *(f"p{j}" for _, j in asked.columns if read)]
+        chosen = ["id", "row", *(f"p{j}" for _, j in statement.columns if read)]
         limit = k
         while True:  # until enough of the best are alive
-            least = self._least(asked, own, limit, seconds)
-            sql = asked.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
-            is_small = len(sql) <= _LONGEST and limit * len(chosen) <= _MOST_VALUES
-            best = (self._recent if is_small else self.ask)(sql, seconds=seconds)
+            least = self._least(statement, own, limit, seconds)
+            sql = statement.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
+            best = self._kept(sql, limit * len(chosen), seconds)
             if any(score is None or score != score or id is None for score, id, *_ in best):
                 raise ValueError(f"{self.path.parent} is corrupt (an item has no id or no probability): {AGAIN}")
             alive = [row for row in best if row[2] not in dead][:k]
@@ -172,65 +172,60 @@ class DataFile:
                 return alive
             limit *= 4
 
-    def _least(self, asked: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
-        """Return a score that the best `limit` rows reach, as those of a sample do; to sort all rows takes longer."""
+    def _kept(self, sql: str, n_values: int, seconds: float) -> Rows:
+        """Return the rows of a statement; keep them for the next time if statement and rows are small."""
+        is_small = len(sql) <= _LONGEST and n_values <= _MOST_VALUES
+        return (self._recent if is_small else self.ask)(sql, seconds=seconds)
+
+    def _least(self, statement: Statement, own: Sequence[str], limit: int, seconds: float) -> float:
+        """Return a lower bound of the scores of the best `limit` rows, from a sample: fewer rows are then sorted."""
         if not own or not self._is_large or limit > _SAMPLE >> 6:
             return 0.0
         source = f"(SELECT rowid AS row, {', '.join(own)} FROM f.items WHERE rowid < {_SAMPLE}) AS items"
-        sample = asked.best(source, "row", "row", limit)
-        ((n, least),) = self._recent(f"SELECT count(score), min(score) FROM ({sample})", seconds=seconds)
+        sample = statement.best(source, "row", "row", limit)
+        ((n, least),) = self._kept(f"SELECT count(score), min(score) FROM ({sample})", 2, seconds)
         return float(least) if n == limit and 0 < least <= 1 else 0.0  # a forged file may hold NaN
 
-    def values(self, rows: Sequence[int], chosen: Sequence[str]) -> dict[int, tuple[Any, ...]]:
-        """Return some columns of some rows."""
-        wanted = "rowid IN (SELECT unnest(?::BIGINT[]))"
-        answer = self.ask(f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE {wanted}", [rows])
-        return {row: tuple(rest) for row, *rest in answer}
-
-    def find(self, ids: Sequence[str], chosen: str) -> list[tuple[Any, ...]]:
-        """Return (id, row, a chosen column) of those of `ids` that are here, dead ones too."""
+    def find(self, ids: Sequence[str], chosen: str) -> Rows:
+        """Return (id, row, a chosen column) of those of `ids` that are in the file, dead rows included."""
         select = f"SELECT id, rowid, {chosen} FROM f.items WHERE"
         if len(ids) > _FEW:
             return self.ask(f"{select} id IN (SELECT unnest(?::VARCHAR[]))", [ids])
         ends = [(id, bisect_right(self._fence, id) * FENCE) for id in ids]
         block = f"{select} rowid >= ? AND rowid < ? AND id = ?"
-        return [row for id, end in ends if end for row in self._recent_ids(block, (end - FENCE, end, id))]
+        is_small = chosen != "v" and max(map(len, ids), default=0) <= _LONGEST_ID
+        ask = self._recent_ids if is_small else self.ask
+        return [row for id, end in ends if end for row in ask(block, (end - FENCE, end, id))]
 
 
 class Generation(NamedTuple):
-    """The data files that count together, open.
-
-    dead: rows of each that do not count.
-    names: of the labels.
-    """
+    """The open data files of one generation; `dead` holds the rows of each file that do not count."""
 
     pointer: Pointer
     files: tuple[DataFile, ...]
     dead: tuple[set[int], ...]
     names: tuple[str, ...]
 
-    def top(
-        self, asked: Statement, k: int, offset: int, seconds: float, without: Row | None = None
-    ) -> list[tuple[Any, ...]]:
+    def top(self, statement: Statement, k: int, offset: int, seconds: float, excluded: Row | None = None) -> Rows:
         """Return (score, id, probabilities of the query's labels …) of the best items after the first `offset`."""
-        best: list[tuple[Any, ...]] = []
+        best: Rows = []
         for n, file in enumerate(self.files):
-            dead = self.dead[n] | {without[1]} if without and without[0] == n else self.dead[n]
-            rows = file.top(asked, k + offset, not offset, dead, seconds)
+            dead = self.dead[n] | {excluded[1]} if excluded and excluded[0] == n else self.dead[n]
+            rows = file.top(statement, k + offset, not offset, dead, seconds)
             best += ((-score, id, (n, row), eta) for score, id, row, *eta in rows)
         page = sorted(best)[offset : offset + k]
         if not offset:
             return [(-score, id, *eta) for score, id, _, eta in page]
-        read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in asked.columns])
+        read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in statement.columns])
         return [(-score, id, *read[row]) for score, id, row, _ in page]
 
-    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, tuple[Any, ...]]:
+    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, Sequence[Any]]:
         """Return some columns of some rows."""
         by_file: dict[int, list[int]] = defaultdict(list)
         for n, row in rows:
             by_file[n].append(row)
-        each = ((n, self.files[n].values(some, chosen)) for n, some in by_file.items())
-        return {(n, row): values for n, answer in each for row, values in answer.items()}
+        sql = f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE rowid IN (SELECT unnest(?::BIGINT[]))"
+        return {(n, row): eta for n, some in by_file.items() for row, *eta in self.files[n].ask(sql, [some])}
 
     def probabilities(self, rows: Sequence[Row]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some rows."""
@@ -247,19 +242,19 @@ class Generation(NamedTuple):
         return table[:, : len(self.names)]
 
     def locate(self, ids: Sequence[str], chosen: str = "NULL") -> dict[str, tuple[Row, Any]]:
-        """Return where those of `ids` that are here lie, each with a chosen column."""
-        # half a surrogate pair is in no text that is here
+        """Return the row and a chosen column of those of `ids` that are in the index."""
+        # no stored text holds half a surrogate pair
         left = [id for id in ids if id.isascii() or not any("\ud800" <= c <= "\udfff" for c in id)]
-        found: dict[str, tuple[Row, Any]] = {}
+        located: dict[str, tuple[Row, Any]] = {}
         for n, file in enumerate(self.files):
             rows = file.find(left, chosen)
-            found |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}
-            left = [id for id in left if id not in found]
-        return found
+            located |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}
+            left = [id for id in left if id not in located]
+        return located
 
 
 def opened(folder: Path, pointer: Pointer, threads: int | None = None, kept: Sequence[DataFile] = ()) -> Generation:
-    """Open the files of a generation; those of `kept` that are among them are used again."""
+    """Open the files of a generation; reuse those of `kept` that belong to it."""
     known = {file.path.name: file for file in kept}
     paths = [folder / file.name for file in pointer.files]
     for path, file in zip(paths, pointer.files, strict=True):
