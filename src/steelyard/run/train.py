@@ -92,7 +92,8 @@ def _check_no_race(config: Config, recipe: str | None, learner: Learner) -> None
     train = config.train
     of_race = {"train.learner race": learner == "race", "train.budget": train.budget, "train.single": train.single}
     if given := [name for name, is_set in of_race.items() if is_set]:
-        raise ValueError(f"{' and '.join(given)}: only recipe auto has a race, but the recipe is {recipe}: leave one out")
+        names = " and ".join(given)
+        raise ValueError(f"{names}: only recipe auto has a race, but the recipe is {recipe}: leave one out")
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:
