@@ -173,7 +173,7 @@ def test_what_keeps_something_for_every_item_is_refused() -> None:
     estimated = Objective(BCE(), Role(torch.tensor([[1, -1], [-1, 1]]), 1.0))
     with pytest.raises(ValueError, match=r"overlay .* objective\.unknown"):
         check_overlay(0.5, estimated)
-    with pytest.raises(ValueError, match=r"objective\.loss\.softmax takes one: drop either"):
+    with pytest.raises(ValueError, match=r"objective\.loss\.softmax allows one"):
         check_overlay(0.5, Objective(LDAM(torch.tensor([3, 4]), softmax=True)))
     check_overlay(0.0, masked)
     check_overlay(0.5, Objective(BCE(), "negative"))

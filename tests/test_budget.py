@@ -135,7 +135,7 @@ def test_still_improving_at_the_end(values: list[float | None], monitor: str, co
 def test_what_did_not_converge_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"train": {"epochs": 2, "device": "cpu"}, "optimizer": {"lr": 0.05}}
     sy.fit(items(300), "bce", out=tmp_path / "run", settings=given)
-    assert "Still improving when the budget ended: raise train.epochs." in capsys.readouterr().out
+    assert "improving at the last epoch: raise train.epochs." in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "run.json").read_text())["converged"] is False
 
 

@@ -110,9 +110,9 @@ def test_report_draws_the_page_of_own_and_of_other_items(
         (own, metrics),
         (new, json.loads(done("evaluate", run, "--data", place / "new.csv", "--json").out)),
     ):
-        assert f"{found['mAP']['label']:.3f}" in text
-    assert "Judged on 16 validation items" in own
-    assert "Judged on 70 items" in new
+        assert f"{100 * found['mAP']['label']:.1f}" in text
+    assert "Measured on 16 validation items" in own
+    assert "Measured on 70 items" in new
     assert f"The items are those of {place / 'new.csv'}." in html.unescape(new)
     assert RunFolder(run).read_metrics()["validation"] == metrics  # nothing else of the run is touched
 

@@ -193,7 +193,7 @@ def test_train_merges_answers_reports_them_and_refuses_others_when_it_goes_on(tm
     assert (out / "corrections.csv").read_bytes() == answers
     path.write_bytes(answers)
     without = typed("train", "--data", data, "--out", out, *QUICK)
-    assert "holds an unfinished run with another data.corrections" in without.err
+    assert "holds an unfinished run with another --corrections" in without.err
 
 
 # ---- Label Studio

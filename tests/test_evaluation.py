@@ -411,7 +411,7 @@ def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monke
         page = (run / "report.html").read_text()
         assert page.count(outdated) == (case != "labels")
         assert ("Probabilities as they were." in page) == (case != "labels")
-        assert ("Judged on 60 recalibration items" in page) == (case == "labels")
+        assert ("Measured on 60 recalibration items" in page) == (case == "labels")
     if case == "labels":
         assert "Platt" in page or "platt" in page
         assert page.count("<img") > 2

@@ -523,7 +523,7 @@ def test_a_run_in_memory_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyte
         (dict(data=(items()[0], 2 * items()[1])), "is 2: a label is 1 present"),
         (dict(data=(items()[0], 0 * items()[1])), "nothing to learn"),
         (dict(data=(items()[0] * np.nan, items()[1])), "is nan"),
-        (dict(data=(items()[0][:1], items()[1][:1])), "one item cannot be shared out"),
+        (dict(data=(items()[0][:1], items()[1][:1])), "only one item to train on"),
         (dict(validation="val"), "validation is a str: give like data, a data set or"),
         (dict(test="other.csv"), "test is a str"),
         (dict(validation=(items()[0][:, :3], items()[1])), "features of 3, but those of training features of 5"),

@@ -385,7 +385,7 @@ def test_files_of_regions_that_do_not_fit_are_named(tmp_path: Path) -> None:
         np.savez(file, np.zeros((3, 4, 5)))
     join([7, 9, 30], "holds several arrays")
     path.write_bytes(b"rubbish")
-    join([7, 9, 30], "is no .npy file")
+    join([7, 9, 30], "is not an .npy file")
     with pytest.raises(ValueError, match="words holds 'a' twice"):
         WordTable(["a", "b", "a"])
     with pytest.raises(ValueError, match="words is the single string 'abc'"):

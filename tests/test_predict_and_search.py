@@ -127,7 +127,7 @@ def test_what_cannot_be_indexed_is_told_before_any_work(place: Path, tmp_path: P
     new = ("predict", place / "bce", place / "new.csv")
     assert "holds 'thesis.txt' and is no index" in typed(*new, "--index", tmp_path / "mine").line
     assert "thesis.txt is a file" in typed(*new, "--index", tmp_path / "mine" / "thesis.txt").line
-    assert "--overwrite drops what is in an index" in typed(*new, "--overwrite").line
+    assert "--overwrite empties an index" in typed(*new, "--overwrite").line
     assert "--runtime is 'tensorrt': choose one of torch, onnx" in typed(*new, "--runtime", "tensorrt").line
     assert "--engine is 'dask': choose one of local, spark" in typed(*new, "--engine", "dask").line
 
@@ -176,7 +176,7 @@ def test_onnxruntime_predicts_what_torch_does(place: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "Spark writes a folder of Parquet files: name it with --out"),
+        ((), "--engine spark writes a folder of Parquet files: name it with --out"),
         (("--index", "x"), "--index is 'x', but Spark writes no index"),
         (("--form", "long"), "--form is 'long', but Spark writes the wide form only"),
         (("--top", "3"), "--top is 3, but Spark writes the wide form only"),
@@ -190,7 +190,7 @@ def test_what_spark_cannot_do_is_told_without_it(place: Path, options: tuple[str
 
 def test_spark_reads_no_standard_input(place: Path) -> None:
     line = typed("predict", place / "bce", "-", "--engine", "spark", "--out", "x").line
-    assert "Spark reads Parquet files, not the standard input" in line
+    assert "DATA is -, but Spark reads Parquet files" in line
 
 
 # ---- searching with several runs

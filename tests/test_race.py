@@ -252,7 +252,7 @@ def test_fit_leaves_a_run_that_can_be_used(tmp_path: Path) -> None:
     ratio = rows["this run"]["log_loss"] / rows["logistic regression"]["log_loss"]
     assert rows["logistic regression"]["better_by"]["log_loss_ratio"] == pytest.approx(ratio, rel=1e-9)
     assert "is better by" in page
-    assert f'<td class="number">{round(100 * gain, 1):g}<' in page
+    assert f'<td class="number">{100 * gain:.1f}<' in page
     loaded = sy.Run.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.probability(x), run.probability(x))
     with np.load(tmp_path / "run" / "folds.npz") as folds:
@@ -297,8 +297,8 @@ def test_what_did_not_converge_says_so() -> None:
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ({"budget": 1e9}, "--budget: only recipe auto has a race"),
-        ({"single": True}, "--single: only recipe auto"),
+        ({"budget": 1e9}, "train.budget: only recipe auto has a race"),
+        ({"single": True}, "train.single: only recipe auto"),
         ({"learner": "race"}, "train.learner race: only recipe auto"),
     ],
 )

@@ -225,7 +225,7 @@ def test_an_explanation_can_be_read(tmp_path: Path) -> None:
         "0.25          cat",
         "1           cat > 0.1: holds",
     ]
-    assert "left out" in explained("cat > .5")
+    assert "excluded" in explained("cat > .5")
     split = explained("dog & cat | ~dog & ~cat")
     assert "dog repeats" in split
 

@@ -82,7 +82,7 @@ def test_a_damaged_or_foreign_encoder_is_refused(trained: Path, tmp_path: Path) 
     file = trained / "run" / FILE
     before = file.read_text()
     try:
-        for text, said in ((before[:-9], "damaged"), (before.replace("audio", "video"), "checksum")):
+        for text, said in ((before[:-9], "corrupt"), (before.replace("audio", "video"), "checksum")):
             file.write_text(text)
             with pytest.raises(ValueError, match=said):
                 sy.Run.load(trained / "run")

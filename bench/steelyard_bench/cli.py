@@ -33,7 +33,9 @@ def bench(
         None, "--from", metavar="FILE", help="Measure nothing: write the page of these figures."
     ),
 ) -> None:
-    """Time losses, metrics and training beside torch, timm and torchmetrics on this machine, in one run.
+    """Time losses, metrics and training against other libraries.
+
+    All are timed on this machine in one run, beside torch, timm and torchmetrics.
 
     Example: steelyard bench --peer my_loss.py --out runs/bench
     """

@@ -36,9 +36,10 @@ def reproduce(
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
     json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
 ) -> None:
-    """Run a table or figure of the papers on your copy of the data, beside what the paper prints.
+    """Reproduce a table or figure of the papers on your data.
 
-    Typed again, runs that are finished are not trained again, and one that was broken off goes on.
+    The result stands beside what the paper prints. Typed again, the command does not train finished runs again, and
+    resumes one that was interrupted.
 
     Example: steelyard reproduce plm-table1 --data ~/data --seeds 3
     """

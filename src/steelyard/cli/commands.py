@@ -167,6 +167,7 @@ def train(
 
     Example: torchrun --nproc-per-node 2 -m steelyard train --data photos/labels.csv --out runs/photos
     """
+    # kept whole: most of it is its options, and what is left only passes each of them on
     from steelyard.run import command as jobs
     from steelyard.training import group
     from steelyard.training.race import work_units

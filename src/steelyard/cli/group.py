@@ -261,6 +261,7 @@ SETTINGS = {
     "data.audit": "audit_sample",
     "train.out": "out",
     "train.budget": "budget",
+    "train.single": "single",
     "evaluate.calibration": "kind",
     "evaluate.thresholds": "thresholds",
     "evaluate.target": "target",

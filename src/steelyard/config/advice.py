@@ -13,7 +13,14 @@ TAIL = 20
 
 
 class Evidence(NamedTuple):
-    """The numbers that the choice rests on."""
+    """The numbers that the choice of a recipe rests on.
+
+    Examples:
+        >>> labels = sy.labels.Labels([[1, 0], [1, -1], [0, 1]])
+        >>> evidence = sy.run.Evidence.of(labels)
+        >>> evidence.positives, evidence.imbalance, round(evidence.unknown, 3)
+        (3, 2.0, 0.167)
+    """
 
     positives: int
     """Known labels that are present."""
@@ -62,12 +69,20 @@ class Rule(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """The recommended recipe, None where nothing can be learned, why, and what else may be wanted."""
+    """The recommended recipe, the reason, and other recipes worth trying; `advise` returns one.
+
+    Examples:
+        >>> advice = sy.run.Advice("bce", "no label is rare", (("asl", "if most labels are absent"),))
+        >>> advice.recipe
+        'bce'
+    """
 
     recipe: str | None
+    """None where nothing can be learned."""
     why: str
+    """The reason, in one sentence without its full stop."""
     otherwise: tuple[tuple[str, str], ...]
-    """(recipe, when it is the better one)."""
+    """(recipe, when it is the better one) of each other recipe."""
 
 
 RULES = (
@@ -118,7 +133,19 @@ RECIPES = {name: recipe for name, recipe in METHODS.items() if recipe.code}
 
 
 def advise(evidence: Evidence) -> Advice:
-    """Return the recipe of the first rule that holds."""
+    """Return the recipe of the first rule of `RULES` that holds.
+
+    Args:
+        evidence: of the training labels, made by `Evidence.of`.
+
+    Examples:
+        >>> labels = sy.labels.Labels([[1, 0], [1, -1], [0, 1]])
+        >>> advice = sy.run.advise(sy.run.Evidence.of(labels))
+        >>> advice.recipe
+        'wan'
+        >>> [recipe for recipe, _ in advice.otherwise]
+        ['spa-lpr', 'bce']
+    """
     rule = next(rule for rule in RULES if all(condition.holds(evidence) for condition in rule.conditions))
     otherwise = tuple(row for row in OTHERWISE if rule.recipe not in (None, row[0]))
     return Advice(rule.recipe, rule.why.format(**evidence._asdict()).replace("%", " %"), otherwise)
@@ -139,7 +166,13 @@ def resolve_auto(labels: Labels, elsewhere: bool = False) -> tuple[str, str]:
 
     Args:
         labels: of the training items.
-        elsewhere: whether labels are read for a deployment prior.
+        elsewhere: whether probabilities are for a deployment prior.
+
+    Examples:
+        >>> labels = sy.labels.Labels([[1, 0], [0, 1]])
+        >>> recipe, why = sy.run.resolve_auto(labels)
+        >>> recipe
+        'bce'
     """
     evidence = Evidence.of(labels)
     advice = advise(evidence)

@@ -26,12 +26,24 @@ _MANY = 100  # labels, of which an item seldom has exactly one
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """The facts about a data set; unknown labels are in no count whose name does not say so."""
+    r"""The facts about a data set; unknown labels are in no count whose name does not say so. `inspect` returns one.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,cat,dog\na,1.5,1,0\nb,2.5,,1\n")
+        >>> result = sy.run.inspect(sy.data.open_data("pets.csv"))
+        >>> result.n_positive, result.n_negative, result.n_unknown
+        (2, 1, 1)
+    """
 
     format: str
+    """Name of the format, as `open_data` takes it."""
     split: str | None
+    """The split that was read; None if the data has no splits."""
     note: str
+    """Guesses about the data, and the setting that overrides each."""
     labels: Labels
+    """The labels of the items."""
     n_soft: int
     """Known cells with a value between 0 and 1; those of at least .5 are positives."""
     positives_per_item: NDArray[np.int64]
@@ -41,8 +53,11 @@ class Inspection:
     resampled_prior: NDArray[np.float64]
     """The prior of each label after class-aware sampling."""
     duplicates: Duplicates | None
+    """Items that occur more than once; None where items have no input to compare."""
     pairs: Pairs
+    """Labels that say the same, and labels that come together."""
     advice: Advice
+    """The recommended recipe."""
 
     @property
     def warnings(self) -> list[str]:
@@ -147,7 +162,18 @@ class Inspection:
 
 
 def inspect(opened: Opened, deep: bool = False) -> Inspection:
-    """Return the facts about data that `open_data` opened; with `deep`, image files are compared by their content."""
+    r"""Return the facts about a data set.
+
+    Args:
+        opened: what `open_data` returned.
+        deep: whether image files are compared by their content, to find duplicates.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("pets.csv").write_text("id,weight,cat,dog\na,1.5,1,0\nb,2.5,,1\n")
+        >>> sy.run.inspect(sy.data.open_data("pets.csv")).advice.recipe
+        'wan'
+    """
     labels = opened.data.labels
     return Inspection(
         format=opened.format,

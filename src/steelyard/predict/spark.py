@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,55 +94,67 @@ def predict(
     trained = folder.load()
     check_probability(trained)
     source, target = os.fspath(data), os.fspath(out)
+    _check_places(source, target)
+    task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
+    spark = (session or spark_session()).newSession()
+    if find_spec("pandas") is None:
+        raise ValueError("Spark passes rows through pandas, which is not installed: pip install 'steelyard[spark]'")
+    spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(1024, batch_size)))
+    try:
+        rows = spark.read.parquet(pattern_of(source))
+        chosen = _columns(rows.schema, trained, source, id, path_column)
+        rows = _selected(rows, chosen, n_texts=1 if trained.model.input.kind == "features" else 2)
+        return _write(spark, rows, folder, trained.names, task, target)
+    except spark_errors() as error:
+        lines = _SENTENCE.findall(str(error))
+        raise ValueError(lines[-1] if lines else f"Spark cannot predict from {source}: {reason(error)}") from None
+
+
+def _check_places(source: str, target: str) -> None:
+    """Refuse data that are not there, and a folder that cannot be made; a URI is not looked at."""
     if "://" not in source and not Path(source).exists():
         raise ValueError(f"{source} does not exist: give a Parquet file or a folder of them")
     final = Path(target).absolute()
     if "://" not in target and (final.exists() or not final.parent.is_dir()):
         what = "is there already" if final.exists() else "cannot be written, its folder does not exist"
         raise ValueError(f"{target} {what}: give a new folder in one that is there")
-    task = _Task(source, None if images is None else str(Path(images).absolute()), on_bad_image, batch_size)
-    spark = (session or spark_session()).newSession()
-    if find_spec("pandas") is None:
-        raise ValueError("Spark passes rows through pandas, which is not installed: pip install 'steelyard[spark]'")
+
+
+def _selected(rows: Any, chosen: Sequence[str], n_texts: int) -> Any:
+    """Return the chosen columns of a Spark table, the first `n_texts` as texts."""
+    positions = [rows.columns.index(column) for column in chosen]
+    rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # no name of a column is understood as SQL
+    return rows.select(
+        *(rows[f"c{i}"].cast("string").alias(f"t{n}") for n, i in enumerate(positions[:n_texts])),
+        *(rows[f"c{i}"].alias(f"x{n}") for n, i in enumerate(positions[n_texts:])),
+    )
+
+
+def _write(spark: Any, rows: Any, folder: RunFolder, names: Sequence[str], task: _Task, target: str) -> Written:
+    """Let Spark's tasks score `rows` with the run in `folder` and write the predictions."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(1024, batch_size)))
+    name = uuid4().hex
+    files = spark.sparkContext.broadcast(
+        {file: (folder / file).read_bytes() for file in _FILES if (folder / file).exists()}
+    )
+    columns = wide_schema(names)
+    schema = from_arrow_schema(columns)
+
+    def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        here = _loaded(name, files.value)
+        for some in scores(here, _inputs(here, task, batches), task.batch_size, 0, "cpu"):
+            yield wide(joined([some.rows]), columns)
+
     try:
-        rows = spark.read.parquet(pattern_of(source))
-        chosen = _columns(rows.schema, trained, source, id, path_column)
-        texts = 1 if trained.model.input.kind == "features" else 2
-        places = [rows.columns.index(column) for column in chosen]
-        rows = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))  # no name of a column is understood as SQL
-        rows = rows.select(
-            *(rows[f"c{i}"].cast("string").alias(f"t{n}") for n, i in enumerate(places[:texts])),
-            *(rows[f"c{i}"].alias(f"x{n}") for n, i in enumerate(places[texts:])),
-        )
-        name = uuid4().hex
-        files = spark.sparkContext.broadcast(
-            {name: (folder / name).read_bytes() for name in _FILES if (folder / name).exists()}
-        )
-
-        columns = wide_schema(trained.names)
-        schema = from_arrow_schema(columns)
-
-        def score(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            here = _loaded(name, files.value)
-            for some in scores(here, _inputs(here, task, batches), task.batch_size, 0, "cpu"):
-                yield wide(joined([some.rows]), columns)
-
-        try:
-            with _whole(target) as place:
-                rows.mapInArrow(score, schema).write.mode("error").parquet(uri_of(place))
-                result = spark.read.schema(schema).parquet(pattern_of(place))
-                result = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
-                written = Written(target, result.count(), result.filter(result["c1"].isNull()).count())
-        finally:
-            files.destroy()
-    except spark_errors() as error:
-        lines = _SENTENCE.findall(str(error))
-        raise ValueError(lines[-1] if lines else f"Spark cannot predict from {source}: {reason(error)}") from None
-    return written
+        with _whole(target) as place:
+            rows.mapInArrow(score, schema).write.mode("error").parquet(uri_of(place))
+            result = spark.read.schema(schema).parquet(pattern_of(place))
+            result = result.toDF(*(f"c{i}" for i in range(len(result.columns))))
+            return Written(target, result.count(), result.filter(result["c1"].isNull()).count())
+    finally:
+        files.destroy()
 
 
 def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: str) -> list[str]:

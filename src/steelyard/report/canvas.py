@@ -107,6 +107,9 @@ def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tu
 def to_svg(figure: Figure) -> str:
     """Return a figure as the text of an SVG file, the same for the same figure.
 
+    Args:
+        figure: of Matplotlib, such as `unknown_rates` returns.
+
     Examples:
         >>> import numpy as np
         >>> import steelyard as sy
@@ -119,6 +122,9 @@ def to_svg(figure: Figure) -> str:
 
 def to_png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG file.
+
+    Args:
+        figure: of Matplotlib, such as `unknown_rates` returns.
 
     Examples:
         >>> import numpy as np

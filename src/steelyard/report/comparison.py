@@ -21,9 +21,14 @@ from steelyard.report.reliability import reliability_diagram
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run in a comparison: its name, its metrics (`Evaluator.compute`) and its outputs.
+    """A run in a comparison.
 
-    `history` as in `history.jsonl`; `page`, the address of its own page, relative to the comparison.
+    Attributes:
+        name: of the run, distinct within a comparison.
+        metrics: its scores, as `Evaluator.compute` returns them.
+        evaluated: its outputs.
+        history: one mapping per epoch, as in `history.jsonl`.
+        page: the address of its own page, relative to the comparison; "" for none.
 
     Examples:
         >>> import numpy as np
@@ -43,7 +48,11 @@ class ComparedRun:
 def write_comparison_page(path: str | Path, title: str, runs: Sequence[ComparedRun], about: str = "") -> None:
     """Write a page with several runs side by side to `path`, whole or not at all.
 
-    - `title` and `about`, plain texts; `runs`, judged on the same items and labels, in the order of the table.
+    Args:
+        path: the HTML file; one that exists is replaced.
+        title: plain text.
+        runs: measured on the same items and labels, in the order of the table.
+        about: plain text below the title.
 
     Examples:
         >>> import tempfile

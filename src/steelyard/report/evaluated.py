@@ -17,13 +17,15 @@ from steelyard.report.headline import plural
 class Evaluated:
     """The outputs of a run for N items and L labels.
 
-    - `names` (L,); `counts` (L,): the positives of each label in training.
-    - `targets` (N, L): 1 present, 0 absent, −1 unknown.
-    - `probabilities` (N, L): η; None where the loss has none and no calibrator was fitted.
-    - `logits` (N, L): z, for showing σ(z) beside η; None leaves it out. One of the two is needed.
-    - `thresholds`: one number, or one per label (L,), at or above which η means present; None for no decisions.
-    - `head`, `tail`: head labels have at least `head` training positives, tail labels fewer than `tail`.
-    - `bins`: of the reliability diagram.
+    Attributes:
+        names: of the labels (L,).
+        counts: their positives in training (L,).
+        targets: (N, L), 1 present, 0 absent, −1 unknown.
+        probabilities: η (N, L); None where the loss has none and no calibrator was fitted.
+        logits: z (N, L), to show σ(z) beside η; None leaves it out. One of the two is needed.
+        thresholds: one number, or one per label (L,), at or above which η means present; None for no decisions.
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
+        bins: the number of bins of the reliability diagram.
 
     Examples:
         >>> import numpy as np

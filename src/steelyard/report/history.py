@@ -59,9 +59,12 @@ def history_curves(
 ) -> Figure:
     """Draw quantities over epochs; values that span more than a factor of 50 get a log scale, unless `linear`.
 
-    Arguments: `curves`, epochs and values by the text of the legend; `quantity`, beside the y axis; `best`, whether the
-    highest or lowest value of each curve is marked and written in the legend; `shares`, whether values are written in
-    per cent.
+    Args:
+        curves: epochs and values of each curve, by its text in the legend.
+        quantity: text beside the y axis.
+        best: which value of each curve is marked and written in the legend, "highest" or "lowest"; None for neither.
+        linear: whether the y axis is linear whatever the values.
+        shares: whether values are written in per cent.
 
     Examples:
         >>> import steelyard as sy
@@ -97,9 +100,15 @@ def ratio_curves(
 ) -> Figure:
     """Draw the target ratio r̄ that partial label masking has for each label over epochs, on a log scale, by group.
 
-    Arguments: `epochs` (E,); `ratios` (E, L); `names` and `counts` (L,); `head` and `tail` as `Labels.groups` takes
-    them. Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each
-    group are drawn.
+    Names are written at the end of up to 20 lines; of more than 60 labels, the median and the middle half of each group
+    are drawn.
+
+    Args:
+        epochs: their numbers (E,).
+        ratios: r̄ of each label after each epoch (E, L).
+        names: of the labels (L,).
+        counts: their positives in training (L,).
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
 
     Examples:
         >>> import numpy as np

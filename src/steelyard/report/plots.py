@@ -38,7 +38,10 @@ _MOST_DOTS = 1000  # more would only blacken the plot
 def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: int = 20) -> Figure:
     """Draw the positives of each label, most frequent first, on a log scale, over head, medium and tail.
 
-    Arguments: `names` and `counts` (L,), in any order; `head` and `tail` as `Labels.groups` takes them.
+    Args:
+        names: of the labels (L,), in any order.
+        counts: their positives in training (L,).
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
 
     Examples:
         >>> import numpy as np
@@ -68,7 +71,11 @@ def frequency_curve(names: Sequence[str], counts: Array, head: int = 100, tail: 
 def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Array) -> Figure:
     """Draw the share of items that have each label, as it is and after class-aware sampling.
 
-    Arguments: `names`, `counts`, `prior`, `resampled` (L,), in any order; labels are drawn by `counts`.
+    Args:
+        names: of the labels (L,), in any order.
+        counts: their positives (L,); labels are drawn most frequent first.
+        prior: the share of items with each label (L,), between 0 and 1.
+        resampled: the same after class-aware sampling (L,).
 
     Examples:
         >>> import numpy as np
@@ -97,7 +104,10 @@ def resampling(names: Sequence[str], counts: Array, prior: Array, resampled: Arr
 def unknown_rates(names: Sequence[str], counts: Array, rates: Array) -> Figure:
     """Draw the share of items for which each label is unknown.
 
-    Arguments: `names`, `counts`, `rates` (L,), in any order; labels are drawn by `counts`.
+    Args:
+        names: of the labels (L,), in any order.
+        counts: their positives (L,); labels are drawn most frequent first.
+        rates: the share of items for which each label is unknown (L,), between 0 and 1.
 
     Examples:
         >>> import numpy as np
@@ -119,7 +129,9 @@ def unknown_rates(names: Sequence[str], counts: Array, rates: Array) -> Figure:
 def heat_map(names: Sequence[str], conditional: Array) -> Figure:
     """Draw p(i|j), row i given column j; names are written where they fit, else ranks.
 
-    Arguments: `names` and `conditional` (L, L), both in the order to draw, most frequent first.
+    Args:
+        names: of the labels (L,), in the order to draw, most frequent first.
+        conditional: p(i|j) in row i and column j, (L, L), in the same order; NaN where it is not defined.
 
     Examples:
         >>> import numpy as np
@@ -167,8 +179,12 @@ def label_bars(
 ) -> Figure:
     """Draw F1 as a bar, precision and recall as marks on it, for each of up to 40 labels, most frequent at the top.
 
-    Arguments: `names`, training `counts`, `f1`, `precision`, `recall` and `support`, the positives among the scored
-    items: (L,) in any order; `head` and `tail` as `Labels.groups` takes them. A label without positives has no bar.
+    Args:
+        names: of the labels (L,), in any order.
+        counts: their positives in training (L,).
+        f1, precision, recall: the scores of each label (L,), between 0 and 1.
+        support: the positives of each label among the scored items (L,); a label without any has no bar.
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
 
     Examples:
         >>> import numpy as np
@@ -200,8 +216,12 @@ def label_points(
 ) -> Figure:
     """Draw a score of several runs for each of up to 40 labels, most frequent at the top.
 
-    Arguments: `names` and training `counts` (L,) in any order; `scores` (L,) by the name of the run, NaN where there is
-    none; `quantity`, beneath the x axis; `head` and `tail` as `Labels.groups` takes them.
+    Args:
+        names: of the labels (L,), in any order.
+        counts: their positives in training (L,).
+        scores: the score of each label (L,), between 0 and 1, by the name of the run; NaN where there is none.
+        quantity: text below the x axis.
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
 
     Examples:
         >>> import numpy as np
@@ -229,7 +249,11 @@ def label_points(
 def label_trend(counts: Array, values: Array, quantity: str, head: int = 100, tail: int = 20) -> Figure:
     """Draw a score of many labels by their rank in training: a dot each, the middle and the middle half of them.
 
-    Arguments: training `counts` and `values` (L,), NaN where there is none; `quantity`, beside the y axis.
+    Args:
+        counts: the positives of each label in training (L,).
+        values: the score of each label (L,), between 0 and 1; NaN where there is none.
+        quantity: text beside the y axis.
+        head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
 
     Examples:
         >>> import numpy as np

@@ -20,7 +20,15 @@ _MOST_POINTS = 400  # more do not show
 
 @dataclass(frozen=True)
 class PrecisionRecallCurve:
-    """The curve of one label, recall ascending; `ap`, its area; `at`, (recall, precision) at `threshold`.
+    """The curve of one label, made by `precision_recall_curve`.
+
+    Attributes:
+        name: of the label.
+        recall: of each point, ascending.
+        precision: of each point.
+        ap: average precision, the area under the curve.
+        threshold: at or above which the label is decided present; None for no decisions.
+        at: (recall, precision) at the threshold; None without one.
 
     Examples:
         >>> import numpy as np
@@ -62,8 +70,12 @@ def steps(scores: Array, present: Array) -> Steps:
 def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: float | None) -> PrecisionRecallCurve:
     """Return the curve over the distinct scores of one label, P_k = TP_k/(TP_k + FP_k), R_k = TP_k/positives.
 
-    Arguments: `name`; `scores` and `targets` (N,), unknown left out, soft ones present from .5 on, at least one
-    present; `threshold`, at or above which the label is decided present (precision 0 where nothing is), or None.
+    Args:
+        name: of the label.
+        scores: of the items (N,), higher where the label is likelier.
+        targets: (N,), 1 present, 0 absent, −1 unknown (left out); a soft one is present from .5 on. At least one is.
+        threshold: at or above which the label is decided present; None for no decisions. Precision is 0 where no item
+            reaches it.
 
     Examples:
         >>> import numpy as np
@@ -86,6 +98,10 @@ def precision_recall_curve(name: str, scores: Array, targets: Array, threshold: 
 
 def precision_recall_plot(curves: Sequence[PrecisionRecallCurve], title: str) -> Figure:
     """Draw precision against recall of a few labels, each with a large mark at its threshold.
+
+    Args:
+        curves: one per label, see `precision_recall_curve`.
+        title: text above the legend.
 
     Examples:
         >>> import numpy as np

@@ -46,9 +46,13 @@ def reliability_diagram(
 ) -> Figure:
     """Draw the share of present labels against the mean probability of each bin, and below it the size of each bin.
 
-    Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`, whether each
-    point has its 95 % interval, as if labels were independent; `title`; `looks`, the place of each reading's colour and
-    marker, by default its own. Empty bins are not drawn.
+    Empty bins are not drawn.
+
+    Args:
+        readings: (text in the legend, pooled bins of `calibration_error`) of each curve, drawn over each other.
+        intervals: whether each point has its 95 % interval, as if labels were independent.
+        title: text above the legend; "" for none.
+        looks: the number of each curve's colour and marker; by default 0, 1, … in their order.
 
     Examples:
         >>> import numpy as np
@@ -89,8 +93,12 @@ def reliability_diagram(
 def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[Array, Array]:
     """Return the number of present and of absent labels in each of `bins` equal parts of [0, 1], without unknown ones.
 
-    Arguments: `probabilities` and `targets` of one shape; soft targets are present from .5 on. A value on an inner
-    edge, rounded as probabilities are, belongs to the upper part.
+    A probability on an inner edge, in the precision of `probabilities`, counts in the upper part.
+
+    Args:
+        probabilities: in [0, 1], of any shape.
+        targets: of the same shape, 1 present, 0 absent, −1 unknown; a soft one is present from .5 on.
+        bins: the number of parts.
 
     Examples:
         >>> import numpy as np
@@ -108,6 +116,10 @@ def score_counts(probabilities: Array, targets: Array, bins: int = 20) -> tuple[
 
 def score_histogram(present: Array, absent: Array, title: str) -> Figure:
     """Draw how the probabilities of present and of absent labels are distributed over [0, 1], on a log scale.
+
+    Args:
+        present, absent: how many present and absent labels have a probability in each part, see `score_counts`.
+        title: text above the legend.
 
     Examples:
         >>> import numpy as np

@@ -90,9 +90,10 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
 def _check_no_race(config: Config, recipe: str | None, learner: Learner) -> None:
     """Refuse what only recipe auto has, where another recipe is to be trained."""
     train = config.train
-    of_race = {"train.learner race": learner == "race", "--budget": train.budget, "--single": train.single}
+    of_race = {"train.learner race": learner == "race", "train.budget": train.budget, "train.single": train.single}
     if given := [name for name, is_set in of_race.items() if is_set]:
-        raise ValueError(f"{' and '.join(given)}: only recipe auto has a race, but --recipe is {recipe}: leave one out")
+        names = " and ".join(given)
+        raise ValueError(f"{names}: only recipe auto has a race, but the recipe is {recipe}: leave one out")
 
 
 def _with_budget(config: Config, datasets: Datasets) -> Config:

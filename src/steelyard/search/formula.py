@@ -30,7 +30,22 @@ _NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  
 
 
 class QueryError(ValueError):
-    """A query that cannot be answered: `what` is wrong, and the position `at` in the `text`."""
+    """A query that cannot be answered: `what` is wrong, and the position `at` in the `text`.
+
+    Args:
+        what: the fault and how to mend it, in one line.
+        text: the query.
+        at: the position of the fault, from 0.
+
+    Examples:
+        >>> try:
+        ...     sy.search.Query.parse("dgo & cat", ["cat", "dog"])
+        ... except sy.search.QueryError as error:
+        ...     print(error)
+        there is no label 'dgo': did you mean dog?
+          dgo & cat
+          ^
+    """
 
     def __init__(self, what: str, text: str, at: int) -> None:
         self.what, self.text, self.at = _printable(what), text, min(at, len(text))

@@ -33,12 +33,21 @@ NO_LIKENESS = (
 
 
 class Hit(NamedTuple):
-    """One item of a search result."""
+    """One item of a search result.
+
+    Examples:
+        >>> index = sy.search.Index.build("index", ["a", "b"], [[0.75, 0.5], [0.25, 1.0]], ["cat", "dog"])
+        >>> hit = index.search("cat & dog")[0]
+        >>> hit.id, hit.score, hit.probabilities
+        ('a', 0.375, {'cat': 0.75, 'dog': 0.5})
+    """
 
     id: str
+    """The id of the item."""
     score: float
+    """The probability that the query is true for it; changed by `like`, see `Index.search`."""
     probabilities: dict[str, float]
-    """Of the labels of the query, in the order of the index."""
+    """The probability of each label of the query, in the order of the index."""
 
 
 class Engine(Protocol):
@@ -55,6 +64,19 @@ class Index:
     An open index stays at the generation it opened, whatever others write, and may be used by several threads.
     `append`, `replace` and `delete` write a new generation, all or nothing, and switch to it; writers wait for each
     other. `refreshed` returns the newest.
+
+    Args:
+        folder: of the index.
+        generation: the files to search.
+        threads: of a search; by default one per core.
+
+    Examples:
+        >>> index = sy.search.Index.build("index", ["a", "b"], [[0.75, 0.5], [0.25, 1.0]], ["cat", "dog"])
+        >>> [(hit.id, hit.score) for hit in index.search("cat & ~dog")]
+        [('a', 0.375), ('b', 0.0)]
+        >>> index.delete(["b"])
+        >>> len(sy.search.Index.open("index"))
+        1
     """
 
     def __init__(self, folder: Path, generation: Generation, threads: int | None = None) -> None:

@@ -30,11 +30,18 @@ class Query:
     A bound lets pass only items on its side of it: `dog > 0.8` is dog where η exceeds .8; `dog < 0.8` has no score of
     its own; NOT turns one into the other.
 
+    Examples:
+        >>> query = sy.search.Query.parse("dog & ~car")
+        >>> query.labels, query.terms
+        (('dog', 'car'), (('dog', True), ('car', False)))
+        >>> query.score(np.array([[0.5, 0.25]]), ["dog", "car"]).tolist()
+        [0.375]
     """
 
     text: str = field(compare=False)
+    """The query as written."""
     formula: Formula
-    """NOT stands at its leaves only."""
+    """The parsed query; NOT stands at its leaves only."""
     _positions: dict[str, int] = field(compare=False)
 
     @classmethod

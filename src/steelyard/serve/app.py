@@ -73,7 +73,10 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
         lifespan=lifespan,
     )
     _add_problems(app)
-    _add_answers(app, current, searching, drawing, looking, writing, review)
+    replies = _Replies(current, searching, drawing, looking)
+    _add_answers(app, replies, review is not None)
+    if review is not None:
+        add_review(app, review, writing, replies.now, replies.draw, PROBLEMS)
     # Starlette's StaticFiles and GZip read and compress a file for each request; these few are kept in memory instead.
     files = {file.name: _packed(file.read_bytes()) for file in STATIC.iterdir()}
 
@@ -89,43 +92,56 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
     return app
 
 
-def _add_answers(
-    app: FastAPI,
-    current: Current,
-    searching: Workers,
-    drawing: Workers,
-    looking: Workers,
-    writing: Workers,
-    review: Review | None,
-) -> None:
-    answers, pictures = AnswerCache(_MEMORY["answers"]), AnswerCache(_MEMORY["pictures"])
+class _Replies:
+    """Replies from what is shown now; worker threads compute them, and the last ones are cached."""
 
-    async def now() -> RunView:
+    def __init__(self, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
+        self._current, self._searching, self._drawing, self._looking = current, searching, drawing, looking
+        self._answers, self._pictures = AnswerCache(_MEMORY["answers"]), AnswerCache(_MEMORY["pictures"])
+
+    async def now(self) -> RunView:
         """Return the current view; a thread looks for a newer one at times, since the event loop reads no file."""
-        overdue = current.overdue()
+        overdue = self._current.overdue()
         if overdue is not None:
-            look = asyncio.ensure_future(looking.run(current.look))
+            look = asyncio.ensure_future(self._looking.run(self._current.look))
             with suppress(TimeoutError, Busy):
                 await asyncio.wait_for(asyncio.shield(look), _WAIT if overdue < _IDLE else None)
-        return current.shown
+        return self._current.shown
 
-    async def answer(request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
+    async def answer(self, request: Request, make: Callable[..., dict[str, Any]], *given: Any) -> Response:
         """Reply with the result of a method of `RunView`, computed in a thread unless it is cached."""
-        shown = await now()
+        shown = await self.now()
         key = (make.__name__, *shown.version, *(tuple(x) if isinstance(x, list) else x for x in given))
 
         def made() -> bytes:
             return _packed(bytes(JSONResponse(make(shown, *given)).body))
 
-        body = await answers.get(key, partial(searching.run, made))
+        body = await self._answers.get(key, partial(self._searching.run, made))
         reply = _reply(request, body, "application/json", "no-cache")
         reply.headers["steelyard-index"] = shown.index.uuid  # a page drawn from another index reloads
         return reply
 
+    async def thumbnail(self, request: Request, id: str, size: str) -> Response:
+        """Reply with the picture of an item."""
+        shown = await self.now()
+        return await self.draw(request, shown, await self._drawing.run(shown.image, id), size)
+
+    async def draw(self, request: Request, shown: RunView, image: tuple[Path, int, int], size: str) -> Response:
+        """Reply with an image file as a JPEG of this size."""
+        picture = await self._pictures.get(
+            (*image, size), partial(self._drawing.run, shown.pictures.make, image[0], size)
+        )
+        return _reply(request, picture, "image/jpeg", "private, max-age=600")
+
+
+def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
+    """Add the addresses of what is shown; `with_review`, whether the page offers to review labels."""
+    answer = replies.answer
+
     @app.get("/api/run", response_model=api_types.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
         """Return what is shown."""
-        return await answer(request, RunView.facts, review is not None)
+        return await answer(request, RunView.facts, with_review)
 
     @app.get("/api/labels", response_model=api_types.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
@@ -173,15 +189,7 @@ def _add_answers(
     )
     async def thumbnail(request: Request, id: Name, size: Literal["small", "large"] = "small") -> Response:
         """Return the picture of an item, its longer side at most 320 or 1280 pixels."""
-        shown = await now()
-        return await draw(request, shown, await drawing.run(shown.image, id), size)
-
-    async def draw(request: Request, shown: RunView, image: tuple[Path, int, int], size: str) -> Response:
-        picture = await pictures.get((*image, size), partial(drawing.run, shown.pictures.make, image[0], size))
-        return _reply(request, picture, "image/jpeg", "private, max-age=600")
-
-    if review is not None:
-        add_review(app, review, writing, now, draw, PROBLEMS)
+        return await replies.thumbnail(request, id, size)
 
 
 def _packed(body: bytes) -> bytes:

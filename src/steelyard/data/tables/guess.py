@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -31,9 +31,9 @@ from steelyard.data.tables.columns import (
     repeats,
 )
 from steelyard.data.tables.manifest import Manifest, encode
+from steelyard.data.tables.separators import are_lists, separator_of
 from steelyard.labels.ids import several
 
-_MARKS = (";", "|", ",")
 ONE_LABEL = "none"
 """The `separator` of a column in which a cell is one label, whatever it holds."""
 _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
@@ -186,51 +186,57 @@ def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:
         raise source.error(
             f"no label is found in its columns ({shown}): name the label columns with labels=, or give form="
         )
-    images = given.images
-    own = given.embeddings is None  # whether the input is in the manifest, or named by it
-    if (
-        own
-        and images is None
-        and not (given.features or given.categories)
-        and item is not None
-        and _beside(source, str(columns.cells[item][0]))
-    ):
-        images = source.path.parent
-    if item is None and (images is not None or form == "long"):
-        raise source.error("no column that names the items is found: name it with id= or path=")
-    text, features = given.text, given.features
-    named = tuple(name for name in features or () if is_category(columns.cells[name]))
-    categories = (*(given.categories or ()), *named)
-    features = None if features is None else tuple(name for name in features if name not in categories)
-    others = own and images is None and form != "long"
-    if text is None and others and not (features or categories):
-        text = next(iter(texts), None)
-    if features is None:
-        flags = [name for name in columns.free("label") if is_numeric(columns.cells[name])]
-        inputs = {*columns.free("number", "vector"), *flags} if others and text is None else ()
-        features = tuple(name for name in source.columns if name in inputs)
-    if near and own and images is None and not (features or text or categories) and item is not None:
-        images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    no_input = own and images is None and not (features or text or categories)
-    lacks_images = no_input and path is not None and looks_like_files(columns.cells[path])
+    inputs = _inputs(columns, given, item, form, texts, near)
+    no_input = given.embeddings is None and not any(inputs)
     guessed = dataclasses.replace(
         given,
         form=form,
         id=id or path,
-        path=None if images is None else item,
+        path=None if inputs.images is None else item,
         labels=labels,
         value=value,
-        features=features,
-        categories=categories,
-        text=text,
-        separator=_separator(columns, column, given) if form == "list" and column else None,
+        separator=separator_of(columns, column, given.separator) if form == "list" and column else None,
         absent=given.absent or ("negative" if form != "wide" and value is None else "unknown"),
-        images=images,
         split=split,
-        unfound=path if lacks_images else None,
+        unfound=path if no_input and path is not None and looks_like_files(columns.cells[path]) else None,
+        **inputs._asdict(),
     )
     used = set(guessed.used)
     return dataclasses.replace(guessed, unused=tuple(c for c in source.columns if c not in used))
+
+
+class _Inputs(NamedTuple):
+    """What the input is made of, as `Guess` calls it."""
+
+    images: Path | None
+    text: str | None
+    features: tuple[str, ...]
+    categories: tuple[str, ...]
+
+
+def _inputs(columns: Columns, given: Guess, item: str | None, form: Form, texts: Sequence[str], near: bool) -> _Inputs:
+    """Return the input: images, else texts, else the columns of numbers; `texts` are the columns of sentences."""
+    source, images, text = columns.source, given.images, given.text
+    own = given.embeddings is None  # whether the input is in the manifest, or named by it
+    named = tuple(name for name in given.features or () if is_category(columns.cells[name]))
+    categories = (*(given.categories or ()), *named)
+    chosen = bool(given.features or given.categories)
+    if own and images is None and not chosen and item is not None and _beside(source, str(columns.cells[item][0])):
+        images = source.path.parent
+    if item is None and (images is not None or form == "long"):
+        raise source.error("no column that names the items is found: name it with id= or path=")
+    others = own and images is None and form != "long"
+    if text is None and others and not chosen:
+        text = next(iter(texts), None)
+    if given.features is not None:
+        features = tuple(name for name in given.features if name not in categories)
+    else:
+        flags = [name for name in columns.free("label") if is_numeric(columns.cells[name])]
+        numbers = {*columns.free("number", "vector"), *flags} if others and text is None else ()
+        features = tuple(name for name in source.columns if name in numbers)
+    if near and own and images is None and not (features or text or categories) and item is not None:
+        images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
+    return _Inputs(images, text, features, categories)
 
 
 def _check(source: Manifest, given: Guess) -> None:
@@ -295,18 +301,10 @@ def _set_prose_aside(columns: Columns) -> tuple[str, ...]:
     for name in columns.free("text"):
         cells = encode(columns.cells[name])[1].to_pylist()
         named = plain(name) in IDS | LABELS
-        if not named and is_prose(columns.cells[name].to_pylist()) and not _are_lists(cells):
+        if not named and is_prose(columns.cells[name].to_pylist()) and not are_lists(cells):
             words[name] = sum(len(cell.split()) for cell in cells)
             columns.kinds[name] = "prose"
     return tuple(sorted(words, key=lambda name: -words[name]))
-
-
-def _are_lists(cells: Sequence[str]) -> bool:
-    """Do marks stand between short names in most cells, or spaces between labels?"""
-    marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
-    parts = [part.split() for cell in marked for part in cell.replace("|", ";").split(";")]
-    short = sum(len(words) <= 3 for words in parts)
-    return (2 * len(marked) > len(cells) and short >= 0.8 * len(parts)) or _space_separates(cells)
 
 
 def _form(columns: Columns, given: Guess, id: str | None) -> tuple[str | None, str | None, Form]:
@@ -353,39 +351,6 @@ def _value_column(columns: Columns, given: Guess) -> str | None:
         return named[0]
     flags = columns.free("label") if given.form == "long" else []
     return flags[0] if len(flags) == 1 else None
-
-
-def _separator(columns: Columns, name: str, given: Guess) -> str | None:
-    """Return the separator between labels of a cell; None if each cell is one label."""
-    column = columns.cells[name]
-    if given.separator is not None or pa.types.is_nested(column.type):
-        return given.separator
-    cells = encode(column)[1].to_pylist()
-    if any(cell.startswith("[") and cell.endswith("]") for cell in cells):
-        remedy = "use a Parquet list column, or, if the brackets belong to a label, give separator="
-        raise columns.source.error(f"column {name!r} holds lists in brackets: write cat;dog, {remedy}")
-    times = {mark: sum(mark in cell for cell in cells) for mark in _MARKS}
-    best = max(_MARKS, key=lambda mark: times[mark])
-    if times[best]:
-        return best
-    return " " if _space_separates(cells) else None
-
-
-def _space_separates(cells: Sequence[str]) -> bool:
-    """Do spaces stand between labels ("1 19", "clear primary") rather than inside of their names ("traffic light")?
-
-    Numbers are never names of several words. Other words must recur in at least twice as many different cells as there
-    are words, and in more than one role: names such as "red car", "blue bus" recur too, but always in their place.
-    """
-    lists = [cell.split() for cell in cells]
-    words = {word for words in lists for word in words}
-    if max(map(len, lists), default=0) < 2:
-        return False
-    if all(word.isdecimal() for word in words):
-        return True
-    firsts = {words[0] for words in lists}
-    others = {word for words in lists for word in words[1:]}
-    return 2 * len(words) <= len(cells) and not firsts.isdisjoint(others)
 
 
 def _beside(source: Manifest, cell: str) -> bool:
