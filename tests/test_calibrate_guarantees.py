@@ -188,7 +188,7 @@ def test_precision_needs_known_negatives() -> None:
     assert result.why == ("none of its negatives is known", "")
     assert result.thresholds[0] == math.inf
     assert 0.05 < result.thresholds[1] <= 0.95
-    with pytest.raises(ValueError, match="no negative of any label is known, so no precision can be promised"):
+    with pytest.raises(ValueError, match="no negative of any label is known, so no precision can be guaranteed"):
         guaranteed_thresholds(np.full((60, 1), 0.5), y[:, :1], Promise("probability", "precision", 0.8))
     with pytest.raises(ValueError, match="no positive of any label is known, so no recall"):
         guaranteed_thresholds(np.full((60, 1), 0.5), 0 * y[:, :1], Promise("expected", "recall", 0.8))

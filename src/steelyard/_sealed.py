@@ -9,7 +9,7 @@ from typing import Any
 
 
 def sealed(content: Mapping[str, Any], format: str, version: int) -> str:
-    """Return a document of `content`, a line a field, with its format, its version and the checksum of the rest."""
+    """Return a document of `content`, one line per field, with its format, its version and the checksum of the rest."""
     lines = {"format": format, "version": version, **content, "sha256": checksum(content)}
     body = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in lines.items())
     return "{\n" + body + "\n}\n"

@@ -95,7 +95,7 @@ class Evaluator:
         """
         pair = probable(probabilities, targets)
         if pair.values.shape[1] != self.n_labels:
-            raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
+            raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}: make them equal")
         p, t = pair.values, pair.targets
         if pair.known is not None:
             p = torch.where(pair.known, p, 0.0)  # values at unknown labels are ignored (they may be NaN)

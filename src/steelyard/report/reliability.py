@@ -47,7 +47,7 @@ def reliability_diagram(
     """Draw the share of present labels against the mean probability of each bin, and below it the size of each bin.
 
     Arguments: `readings`, a text for the legend and pooled bins each, drawn over each other; `intervals`, whether each
-    point has its 95 % interval, as if labels were independent; `title`; `looks`, the place of each reading's colour and
+    point has its 95 % interval, as if labels were independent; `title`; `looks`, the place of each entry's colour and
     marker, by default its own. Empty bins are not drawn.
 
     Examples:

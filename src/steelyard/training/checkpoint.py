@@ -128,7 +128,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Take back what `optimizer_tensors` gave."""
+    """Restore the state that `optimizer_tensors` returned."""
     whole = optimizer.state_dict()
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

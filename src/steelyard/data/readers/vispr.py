@@ -1,4 +1,4 @@
-"""VISPR as its owners publish it: a JSON file an image, with the privacy attributes that it shows."""
+"""VISPR as its owners publish it: one JSON file per image, with the privacy attributes that it shows."""
 
 from __future__ import annotations
 

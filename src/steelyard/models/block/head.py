@@ -163,7 +163,7 @@ class BlockHead(nn.Module):
         return state
 
     def load_whole_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `whole_state` gave, to however many processes."""
+        """Load the state that `whole_state` returned, with any number of processes."""
         here = {name: x.shape for name, x in self.state_dict().items()}
         self.load_state_dict({name: x if x.shape == here[name] else x[self.share] for name, x in state.items()})
 
