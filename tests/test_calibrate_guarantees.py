@@ -220,7 +220,11 @@ def test_arrays_give_their_like_and_decide_what_was_counted(kind: Any) -> None:
         ("recall", {"guarantee": "expected", "level": 1.0}, "above 0 and below 1"),
         ("recall", {"guarantee": "probability", "risk": 1.5}, "risk is 1.5"),
         ("recall", {"guarantee": "probability", "level": 0.9, "confidence": 1.0}, "confidence is 1.0"),
-        ("recall", {"guarantee": "expected", "level": 0.9, "confidence": 0.9}, "belongs to the guarantee"),
+        (
+            "recall",
+            {"guarantee": "expected", "level": 0.9, "confidence": 0.9},
+            "confidence is only for guarantee .probability.",
+        ),
         ("recall", {"guarantee": "expected", "level": 0.9, "joint": True}, "joint belongs to"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior": 0.2}, "rests on targets alone"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior_positives": 20}, "rests on targets alone"),

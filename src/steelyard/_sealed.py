@@ -20,10 +20,10 @@ def unsealed(text: str | bytes, format: str, version: int) -> dict[str, Any]:
     document = json.loads(text)
     if not isinstance(document, dict) or document.pop("format", None) != format:
         raise ValueError(f'it does not say "format": "{format}"')
-    if (found := document.pop("version", None)) != version:
-        raise ValueError(f"its version is {found}, this one reads {version}")
+    if (actual := document.pop("version", None)) != version:
+        raise ValueError(f"its version is {actual}, this one reads {version}")
     if document.pop("sha256", None) != checksum(document):
-        raise ValueError("it has a wrong checksum, it was cut, damaged or edited")
+        raise ValueError("its checksum is wrong: it was cut short, corrupted or edited")
     return document
 
 

@@ -121,7 +121,9 @@ def _checked(
     if cost.shape not in ((), (table.n_labels,)):
         raise ValueError(f"cell_cost has shape {cost.shape}: give one number, or one for each label")
     if not ((cost > 0) & np.isfinite(cost)).all() or not 0 <= item_cost < float("inf"):
-        raise ValueError("cell_cost or item_cost is too low or not finite: give a cell_cost above 0 and an item_cost of at least 0")
+        raise ValueError(
+            "cell_cost or item_cost is too low or not finite: give a cell_cost above 0 and an item_cost of at least 0"
+        )
     return table.values, eta, np.broadcast_to(cost, table.n_labels)
 
 

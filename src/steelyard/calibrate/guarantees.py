@@ -181,7 +181,9 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
         why.append(reason)
     if n_labels and set(why) == {_NONE_KNOWN[promise.goal]}:
         lacking = {"recall": "positive", "precision": "negative"}[promise.goal]
-        raise ValueError(f"no {lacking} of any label is known, so no {promise.goal} can be guaranteed: label some items")
+        raise ValueError(
+            f"no {lacking} of any label is known, so no {promise.goal} can be guaranteed: label some items"
+        )
     dtype = compute_dtype(pair.values)
     columns = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
     chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in columns)

@@ -319,7 +319,7 @@ def _aim(
     if goal == "cost" and (cost_fp is None or cost_fn is None):
         raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
     if goal != "cost" and not (cost_fp is None and cost_fn is None):
-        raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
+        raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}: leave them out")
     costs = [one_per_label(1.0 if c is None else c, n_labels, name) for name, c in given.items()]
     for name, c in zip(given, costs, strict=True):
         refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")

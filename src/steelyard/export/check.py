@@ -35,8 +35,8 @@ class Checked(NamedTuple):
 def check(proto: Any, trained: Trained) -> Checked:
     """Return how far an ONNX model is from the run: on random inputs, and on logits far and near; or raise.
 
-    η more than 1e-5 apart is an error, unless the logits are equal but for rounding and the calibrator magnifies that, as the
-    steps of isotonic regression do, or float32 itself rounds so much in this network.
+    η more than 1e-5 apart is an error, unless the logits are equal but for rounding and the calibrator magnifies
+    that, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
     """
     session = _session(proto)
     result, rounding = list[Checked](), 0.0

@@ -94,9 +94,9 @@ class Review:
         """Append an answer to the file and return how far the queue is; see `api_types.ReviewProgress`."""
         key = (id, label)
         if key not in self._places:
-            raise Missing("this is no question of the queue")
+            raise Missing("the queue has no such question")
         if answer not in get_args(Reply):
-            raise Refusal("the answer is none of y, n, ? and undo")
+            raise Refusal("the answer is unknown: give y, n, ? or undo")
         name = "".join(c for c in who if c.isprintable()).strip()[:LONGEST_NAME] or self.who
         with self._lock:
             self._count(key)
