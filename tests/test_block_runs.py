@@ -120,7 +120,7 @@ def test_train_switches_by_itself_from_20000_labels_on_and_says_so(
     assert json.loads((tmp_path / "run" / "run.json").read_text())["epochs"] == 1
     assert run.probability(items(2, 20_000)[0]).shape == (2, 20_000)
     np.savez(tmp_path / "new.npz", X=items(2, 20_000)[0])
-    with pytest.raises(ValueError, match="20,000 labels, too many for a column each: give --top 20"):
+    with pytest.raises(ValueError, match="20,000 labels, too many for one column each: give --top 20"):
         predict(
             PredictRequest(str(tmp_path / "run"), str(tmp_path / "new.npz"), str(tmp_path / "all.csv"), device="cpu")
         )

@@ -225,7 +225,7 @@ def test_arrays_give_their_like_and_decide_what_was_counted(kind: Any) -> None:
             {"guarantee": "expected", "level": 0.9, "confidence": 0.9},
             "confidence is only for guarantee .probability.",
         ),
-        ("recall", {"guarantee": "expected", "level": 0.9, "joint": True}, "joint belongs to"),
+        ("recall", {"guarantee": "expected", "level": 0.9, "joint": True}, "joint is only for guarantee"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior": 0.2}, "rests on targets alone"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior_positives": 20}, "rests on targets alone"),
         ("recall", {"level": 0.9, "confidence": 0.9}, "belong to a guarantee"),

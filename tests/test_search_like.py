@@ -138,7 +138,7 @@ def test_new_items_join_an_index_with_embeddings(run: Path) -> None:
     predict(PredictRequest(str(run / "run"), str(run / "new.csv"), index=str(run / "plain")))
     assert Index.open(run / "fresh").n_numbers == 6
     assert Index.open(run / "plain").n_numbers == 0
-    with pytest.raises(ValueError, match="--embeddings are kept in an index: give it with --index"):
+    with pytest.raises(ValueError, match="--embeddings are kept in an index, but none is given: add --index"):
         predict(PredictRequest(str(run / "run"), str(run / "new.csv"), embeddings=True))
 
 
