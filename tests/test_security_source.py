@@ -173,5 +173,5 @@ def test_xml_fetches_and_swells_nothing(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.xml").write_text(f'<?xml version="1.0"?>{head}<labels><label name="secret">{word}</label></labels>')
     with pytest.raises(ElementTree.ParseError):
         ElementTree.fromstring((tmp_path / "a.xml").read_bytes())
-    with pytest.raises(DataError, match="is no XML"):
+    with pytest.raises(DataError, match="is not XML"):
         arff(table)
