@@ -362,7 +362,7 @@ def test_a_prior_estimated_on_the_items_fitted_to_moves_nothing() -> None:
     np.testing.assert_allclose([row["estimate"] for row in found.report["labels"].values()], fitted.prior, rtol=1e-6)
     assert found.report["converged"]
     assert not found.report["shifted"]
-    assert "no prior is shifted" in found.notes[0]
+    assert "no prior changes" in found.notes[0]
 
 
 def test_estimates_are_believed_as_far_as_they_go_beyond_chance() -> None:
