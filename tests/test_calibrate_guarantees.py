@@ -188,7 +188,7 @@ def test_precision_needs_known_negatives() -> None:
     assert result.why == ("none of its negatives is known", "")
     assert result.thresholds[0] == math.inf
     assert 0.05 < result.thresholds[1] <= 0.95
-    with pytest.raises(ValueError, match="no negative of any label is known, so no precision can be promised"):
+    with pytest.raises(ValueError, match="no negative of any label is known, so no precision can be guaranteed"):
         guaranteed_thresholds(np.full((60, 1), 0.5), y[:, :1], Promise("probability", "precision", 0.8))
     with pytest.raises(ValueError, match="no positive of any label is known, so no recall"):
         guaranteed_thresholds(np.full((60, 1), 0.5), 0 * y[:, :1], Promise("expected", "recall", 0.8))
@@ -220,8 +220,12 @@ def test_arrays_give_their_like_and_decide_what_was_counted(kind: Any) -> None:
         ("recall", {"guarantee": "expected", "level": 1.0}, "above 0 and below 1"),
         ("recall", {"guarantee": "probability", "risk": 1.5}, "risk is 1.5"),
         ("recall", {"guarantee": "probability", "level": 0.9, "confidence": 1.0}, "confidence is 1.0"),
-        ("recall", {"guarantee": "expected", "level": 0.9, "confidence": 0.9}, "belongs to the guarantee"),
-        ("recall", {"guarantee": "expected", "level": 0.9, "joint": True}, "joint belongs to"),
+        (
+            "recall",
+            {"guarantee": "expected", "level": 0.9, "confidence": 0.9},
+            "confidence is only for guarantee .probability.",
+        ),
+        ("recall", {"guarantee": "expected", "level": 0.9, "joint": True}, "joint is only for guarantee"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior": 0.2}, "rests on targets alone"),
         ("recall", {"guarantee": "expected", "level": 0.9, "prior_positives": 20}, "rests on targets alone"),
         ("recall", {"level": 0.9, "confidence": 0.9}, "belong to a guarantee"),

@@ -254,7 +254,7 @@ def test_an_objective_s_link_is_saved_with_its_weights_of_the_moment(tmp_path: P
 
 def test_a_link_knows_its_loss_again(tmp_path: Path) -> None:
     cal.save(cal.Link(losses.SPA()), tmp_path / "c.json")
-    with pytest.raises(ValueError, match="holds the link of SPA: give load that loss"):
+    with pytest.raises(ValueError, match="holds the link of SPA: pass that loss"):
         cal.load(tmp_path / "c.json")
     for other in (losses.SPA(zeta_neg=4.0), losses.BCE(), losses.NegativeTolerant(COUNTS, 1000)):
         with pytest.raises(ValueError, match="another SPA than the"):

@@ -44,7 +44,7 @@ def test_a_promise_is_printed_and_kept_on_held_out_items(place: Path, tmp_path: 
     said = done("calibrate", run, *RECALL, "--guarantee", "probability", "--confidence", 0.8)
     text = " ".join(said.out.split())
     assert "Thresholds that guarantee a recall of at least 80.0 % (on 100 items" in text
-    assert "Promised with a confidence of 80 %, for each label by itself: at least 80 % of the future items" in text
+    assert "Guaranteed with a confidence of 80 %, for each label by itself: at least 80 % of the future items" in text
     assert "This assumes that future items are like these" in text
     assert "No guarantee possible for owl: " in text
     assert "They are always decided." in text

@@ -295,7 +295,7 @@ def test_why_a_file_is_refused(form: str, settings: dict[str, Any], why: str | N
     if why is None:
         assert m.Evaluator.load(path).names == ("a", "b")
     else:
-        with pytest.raises(ValueError, match=f"is not an evaluator's file that Evaluator.save wrote [(]{why}"):
+        with pytest.raises(ValueError, match=f"is corrupt or was not written by Evaluator.save [(]{why}"):
             m.Evaluator.load(path)
 
 

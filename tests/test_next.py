@@ -145,7 +145,7 @@ def test_what_is_known_elsewhere_counts() -> None:
         (dict(unit="row"), "choose one of cell, item"),
         (dict(probabilities=np.zeros((3, 2))), "one probability per item and label"),
         (dict(probabilities=np.full((2, 2), 2.0)), "not between 0 and 1"),
-        (dict(cell_cost=0.0), "more than 0"),
+        (dict(cell_cost=0.0), "give a cell_cost above 0"),
         (dict(cell_cost=[1.0, 2.0, 3.0]), "one for each label"),
         (dict(quota={"z": 1}), "not a label"),
         (dict(quota=-1), "below 0"),

@@ -313,8 +313,11 @@ def test_compiled_it_is_the_same_in_every_epoch() -> None:
     ("changed", "words"),
     [
         ({"logits": torch.zeros(2, 3, dtype=torch.int64)}, "logits is torch.int64: give a floating-point tensor"),
-        ({"pseudo": torch.zeros(2, 4)}, r"pseudo has shape \(2, 4\), but logits has \(2, 3\)$"),
-        ({"pick": torch.ones(1, 3, dtype=torch.bool)}, r"pick has shape \(1, 3\), but logits has \(2, 3\)$"),
+        ({"pseudo": torch.zeros(2, 4)}, r"pseudo has shape \(2, 4\), but logits has \(2, 3\): make them equal$"),
+        (
+            {"pick": torch.ones(1, 3, dtype=torch.bool)},
+            r"pick has shape \(1, 3\), but logits has \(2, 3\): make them equal$",
+        ),
         (
             {"pick": torch.ones(2, 3)},
             "pick has dtype torch.float32: give bool",

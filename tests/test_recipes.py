@@ -159,7 +159,7 @@ def test_auto_is_the_advice():
     values = np.random.default_rng(0).integers(0, 2, (50, 4))
     name, why = resolve_auto(Labels(values))
     assert name == "bce"
-    assert "nothing calls for more" in why
+    assert "no rebalancing needed" in why
     assert resolve_auto(Labels(np.where(values == 0, -1, values)))[0] == "wan"
     with pytest.raises(ValueError, match="nothing to learn"):
         resolve_auto(Labels(np.zeros((4, 2))))

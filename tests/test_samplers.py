@@ -236,7 +236,7 @@ def test_unknown_labels_are_not_visited() -> None:
         (lambda: Shuffled(3).set_epoch(1.0), "epoch is 1.0: give a whole number"),
         (lambda: Shuffled(3).set_epoch(1, start=0.5), "start is 0.5: give a whole number"),
         (lambda: ClassAware(LABELS).set_epoch(-1), "epoch is -1"),
-        (lambda: ClassAware(LABELS, 2).set_epoch(0, start=13), "start is 13: epoch 0 has 12 draws"),
+        (lambda: ClassAware(LABELS, 2).set_epoch(0, start=13), "start is 13, but epoch 0 has 12 draws: give"),
     ],
 )
 def test_mistakes_are_one_sentence(make: Callable[[], object], message: str) -> None:

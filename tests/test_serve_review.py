@@ -114,7 +114,7 @@ def test_answers_are_appended_and_taken_back_never_rewritten(served: Served) -> 
     assert served.tell({**ANSWER, "answer": "undo"}).json()["answered"] == 0
     assert served.review.file.read_bytes().startswith(before)
     again = served.tell({**ANSWER, "answer": "undo"})
-    assert (again.status_code, again.json()) == (409, {"error": "there is no answer to take back"})
+    assert (again.status_code, again.json()) == (409, {"error": "there is no answer to undo"})
     assert [answer.answer for answer in read_answers(served.review.file)] == ["y", "undo"]
 
 

@@ -44,7 +44,7 @@ def test_a_configuration_that_was_edited_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"facts": {"seconds": 1}, "sha256": "other"}'])
 def test_a_damaged_trial_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "trial.json").write_text(content)
-    with pytest.raises(ValueError, match=r"trial\.json is damaged .*: delete .* to train it again") as told:
+    with pytest.raises(ValueError, match=r"trial\.json is corrupt .*: delete .* to train it again") as told:
         read_facts(tmp_path)
     assert "\n" not in str(told.value)
 

@@ -102,7 +102,7 @@ def _compiled(
     cached: bool,
     left_out: list[str],
 ) -> dict[tuple[str, Way], Candidate]:
-    """Return the losses of these names by torch.compile, each called once; what fails is said in `left_out`."""
+    """Return the losses of these names by torch.compile, each called once; failures are recorded in `left_out`."""
     torch.compiler.reset()
     found: dict[tuple[str, Way], Candidate] = {}
     for name, loss in every_loss(size, device).items():

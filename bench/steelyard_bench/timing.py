@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a call, a value a round."""
+    """Seconds of a call, one value per round."""
 
     called: list[float]
     on_device: list[float]

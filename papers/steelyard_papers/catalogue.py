@@ -10,7 +10,7 @@ from steelyard_papers.reproduction import Reproduction
 
 
 class Paper(NamedTuple):
-    """How the dashboard shows a paper."""
+    """A paper, as the dashboard shows it."""
 
     key: str
     """The beginning of its tables' names."""
@@ -19,14 +19,14 @@ class Paper(NamedTuple):
     idea: str
     claims: tuple[Claim, ...]
     table: str
-    """Of the chart, and of what is said about the set-up here."""
+    """The table of the chart and of the comparison of set-ups."""
     column: str
     """Of the chart."""
     baseline: str
     setup: dict[str, str]
-    """What the paper does, by aspect."""
+    """The paper's set-up, by aspect."""
     here: dict[str, str]
-    """What is done here for network and schedule where no setting is changed; the rest is in the result."""
+    """The network and schedule used here where no setting is changed; the rest is in the result."""
 
 
 def _plm(table: str, column: str, row: str = "BCE + PLM", over: str = "BCE") -> tuple[Difference, ...]:

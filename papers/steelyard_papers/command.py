@@ -1,4 +1,4 @@
-"""What `steelyard reproduce` does, from what was typed to the JSON, the page and the picture that are written."""
+"""Run `steelyard reproduce`: read the command line, run the job, write the JSON, the page and the picture."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def run(name: str, seeds: int, out: str | None, against: str | None, as_json: bo
 
 
 def _command(reproduction: Reproduction, job: Job) -> str:
-    """What to type for the same numbers, whatever the folders are."""
+    """Return the command that gives the same numbers, without its folders."""
     words = ["steelyard", "reproduce", reproduction.name]
     if job.smoke:
         words.append("--smoke")

@@ -191,7 +191,7 @@ def _gains(verdict: Verdict, in_print: float | None) -> tuple[str, str]:
 
 
 def _setup(paper: Paper, result: Result) -> list[list[str]]:
-    """What the paper does and what was done here."""
+    """Return a table of the paper's set-up beside the one used here."""
     hours = f"{result.seconds / 60:.0f} minutes on {', '.join(result.hardware)}" if result.seconds else ""
     of_network = [text for text in result.changed if text.startswith(("model.", "data."))]
     here = {
@@ -205,7 +205,7 @@ def _setup(paper: Paper, result: Result) -> list[list[str]]:
 
 
 def _but(usual: str, changed: Sequence[str]) -> str:
-    """What is done here, and the settings that were changed of it."""
+    """Return the usual set-up, and the settings that were changed."""
     return usual + (f"; changed: {', '.join(f'`{text}`' for text in changed)}" if changed else "")
 
 
@@ -223,7 +223,7 @@ def _entries(entries: Mapping[str, Reproduction], results: Mapping[str, Result],
 
 
 def _line(entry: Reproduction, result: Result | None, there: set[str]) -> list[str]:
-    """What is known about one table or figure; `there` is the data that some result here has used."""
+    """Return the row of one table or figure; `there` is the data that some result here has used."""
     title = entry.title.replace("|", "\\|")
     if result is None:
         lacking = [need.what for need in entry.needs if need.what not in there]

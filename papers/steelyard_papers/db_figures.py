@@ -51,7 +51,7 @@ def splits_there(root: Path) -> list[Source]:
 
 
 def split_statistics(job: Job) -> Result:
-    """What figures 2 and 5 show of the published splits."""
+    """Return the numbers of figures 2 and 5 for the published splits."""
     found = {}
     for source in splits_there(job.data_root):
         c = CONSTANTS[source.name]
@@ -161,7 +161,7 @@ def _spread(labels: Labels, values: Floats, columns: NDArray[Any]) -> Floats:
 
 
 def resampling_figure(sets: Mapping[str, Numbers]) -> Figure:
-    """Draw the items of every label before and after class-aware sampling, a row a data set."""
+    """Draw the items of every label before and after class-aware sampling, one row per data set."""
     with drawing(10.5, 3.4 * len(sets), nrows=len(sets), ncols=2, squeeze=False) as (figure, grid):
         for row, (name, numbers) in zip(grid, sets.items(), strict=True):
             when = ("as it is", "after re-sampling (dots: drawn)")
@@ -178,7 +178,7 @@ def resampling_figure(sets: Mapping[str, Numbers]) -> Figure:
 
 
 def imbalance_figure(sets: Mapping[str, Numbers]) -> Figure:
-    """Draw p(i|j), the items after re-sampling and how unequally they are drawn, a column a data set.
+    """Draw p(i|j), the items after re-sampling and how unequally they are drawn, one column per data set.
 
     Column i and row j of the matrix hold p(i|j). Below it, the variance of the times that the items of a label are
     drawn, of mean 1 within the label.
@@ -275,7 +275,7 @@ def tolerance_figure(lams: Sequence[float], nu: float) -> Figure:
 
 
 def gain_figure(sets: Mapping[str, Numbers]) -> Figure:
-    """Draw by how many points each step changes the average precision of each label, a column a data set.
+    """Draw by how many points each step changes the average precision of each label, one column per data set.
 
     sets: by data, `names` and training `counts` of the labels; `ap`, the AP in per cent of the labels by the name of
     the step, from the first on: every other one is drawn as its difference to the one before.

@@ -15,7 +15,7 @@ _BATCH, _WARM_UP = 32, 500
 
 
 class Constants(NamedTuple):
-    """What the paper sets for one data set."""
+    """The paper's constants for one data set."""
 
     mu: float
     lam: float
@@ -149,7 +149,7 @@ SWEEPS: dict[str, dict[str, tuple[str, tuple[float, ...]]]] = {
     "db-fig7": {"β": ("beta", (1.0, 5.0, 10.0, 20.0, 50.0)), "λ": ("lam", (1.0, 2.0, 3.0, 5.0, 10.0))},
     "db-fig10": {"μ": ("mu", (0.1, 0.2, 0.3, 0.4, 0.5)), "κ": ("kappa", (0.0, 0.02, 0.05, 0.1, 0.2))},
 }
-"""Which constants a figure varies, and over which values; the others are the paper's."""
+"""The constants that a figure varies, and their values; the others are the paper's."""
 
 
 def sweep(name: str, source: Source) -> tuple[Row, ...]:

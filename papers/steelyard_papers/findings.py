@@ -1,4 +1,4 @@
-"""What became of a paper's claims, in words that follow from the numbers: differences are judged by the seeds."""
+"""Judge a paper's claims by the numbers measured here: differences are compared with their spread over seeds."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def alike(result: Result, name: str, other: str, within: float = 0.05) -> tuple[
 
 Outcome: TypeAlias = Literal["holds", "in part", "not here", "not run", "not run: data"]
 FEATURES = "-features"
-"""How the names of tables end that are run over features, and whose printed numbers are those of the name before it."""
+"""Ending of the names of tables that are run over features; their printed numbers are those of the name before it."""
 ERRORS = 2.0
 """Standard errors by which a difference must be larger than chance."""
 
@@ -167,7 +167,7 @@ class Difference(NamedTuple):
     over: str
     column: str
     margin: float = 0.0
-    """How many points below the other the row may be and still count: 0 where the paper claims that it is better."""
+    """Points by which the row may be below the other and still count: 0 where the paper claims that it is better."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class JudgedDifference(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether ours is beyond chance."""
+        """True if our difference is beyond chance."""
         least = -self.difference.margin
         return self.ours is not None and self.error is not None and self.ours - ERRORS * self.error > least
 

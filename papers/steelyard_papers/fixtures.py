@@ -1,4 +1,4 @@
-"""A few generated items in the layouts of the data sets' owners: what --smoke runs on where the data is not at hand.
+"""A few generated items in the layouts of the data sets' owners: --smoke runs on them where the data is missing.
 
 Every function writes beneath a folder. The pictures show something of their labels, and every label has positives, so
 that a run on them goes through all that a run on the real data goes through.

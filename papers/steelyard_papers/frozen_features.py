@@ -134,7 +134,7 @@ OVER_FEATURES: dict[str, Any] = {
     "schedule": {"kind": "cosine", "warmup_epochs": 1},
     "train": {"epochs": 20, "batch_size": 128, "augment": {"flip": 0.0}},
 }
-"""How a linear layer over standardised features is trained, whatever the loss, from weights of 0. The rate was chosen
+"""Training of a linear layer over standardised features, whatever the loss, from weights of 0. The rate was chosen
 by hand among four on a quarter of VOC 2012's training items; no test item was seen."""
 _MADE = "computed by python -m steelyard_papers.frozen_features"
 

@@ -1,4 +1,4 @@
-"""What was measured on runs, a line each, kept where the runs themselves are not: a table is finished from it later."""
+"""Keep the measurements of runs, one line per run, without the runs: a table can be finished from it later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_something_else(path: Path) -> bool:
 def noted(path: Path, key: str, measure: str) -> dict[str, Any] | None:
     """Return the values, details and facts of a run by one measure, the latest that were noted; None where none were.
 
-    A line that is damaged, such as one that a full disk cut off, is passed over: its run is trained again.
+    A line that is corrupt, such as one that a full disk cut off, is passed over: its run is trained again.
 
     Args:
         path: the file; it need not be there.

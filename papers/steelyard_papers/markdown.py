@@ -13,7 +13,7 @@ from steelyard_papers.result import Result, RowResult
 FROZEN = "-frozen"
 """The ending of the name of a table that is measured over a frozen backbone too."""
 LOWER_IS_BETTER = ("error", "ACE", "MCE", "ECE", "Brier", "log-loss")
-"""How columns begin of which less is better."""
+"""Beginnings of the names of columns in which less is better."""
 
 
 class Compared(NamedTuple):
@@ -59,7 +59,7 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
     """Return the page of a result; `others` are the results that lie beside it, by name."""
     parts = [f"# {result.name}: {result.title}", f"{result.paper}. {sentence(reproduction.note)}".strip()]
     if result.changed:
-        words = f"Changed here, whatever is said above: {', '.join(f'`{text}`' for text in result.changed)}."
+        words = f"Changed here, whatever the text above states: {', '.join(f'`{text}`' for text in result.changed)}."
         tuned = reproduction.tuned
         parts.append(f"{words} {tuned.how}" if tuned is not None and {*tuned.sets} <= {*result.changed} else words)
     published = reproduction.published
@@ -157,7 +157,7 @@ class _Column(NamedTuple):
     name: str
     """In the result."""
     data: str
-    """What it was measured on, "" where the name does not say."""
+    """The data it was measured on, "" where the name does not tell."""
     head: str
 
 
@@ -303,7 +303,7 @@ def _cells(paper: float | None, mean: float | None, std: float | None, in_print:
 
 
 def _origin(result: Result) -> str:
-    """Where the numbers come from, as a list."""
+    """Return the origin of the numbers, as a list."""
     words = {
         "command": f"`{result.command}`" if result.command else "",
         "seeds": ", ".join(map(str, result.seeds)),

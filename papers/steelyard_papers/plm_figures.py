@@ -236,7 +236,7 @@ def _numbers(result: Result) -> Mapping[str, Any]:
 
 
 def _methods(numbers: Mapping[str, Any], *wanted: str) -> dict[str, Mapping[str, Any]]:
-    """What was kept of each row."""
+    """Return the content kept for each row."""
     return {
         name: content
         for name, content in numbers.items()

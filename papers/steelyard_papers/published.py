@@ -17,7 +17,7 @@ Cell: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper prints in one table.
+    """The numbers that a paper prints in one table.
 
     Args:
         columns: what each column measures.

@@ -1,4 +1,4 @@
-"""What a person asked to reproduce, and one table or figure: what it needs, what it runs, what the paper prints."""
+"""Describe a request to reproduce, and a table or figure: its data, its run and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _is_damaged(text: str) -> bool:
 
 
 def _can_be_written(path: Path) -> bool:
-    """Whether a file is there, or can be made there with its folders: found out before hours of training."""
+    """Return whether a file exists or can be created with its folders: checked before hours of training."""
     if path.exists():
         return path.is_file() and os.access(path, os.W_OK)
     home = next(folder for folder in path.absolute().parents if folder.exists())
@@ -47,13 +47,13 @@ def _can_be_written(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """What was asked for.
+    """A request to reproduce a table or figure.
 
     Args:
         data_root: the folder that holds the data sets in their owners' layouts.
         out: the folder of runs and results; a run in it that is finished is not trained again.
         seeds: of the runs of every row.
-        sets: texts "section.key=value" that change every row, said in the result.
+        sets: texts "section.key=value" that override a setting of every row, recorded in the result.
         rows: names or patterns of the rows to run; none for all.
         smoke: whether this is a trial on generated data: one epoch of a tiny network.
         validation: the share of the training items to measure on in place of the test items, which stay unseen; 0 for
@@ -86,7 +86,7 @@ class Job:
         if self.ledger is not None and not _can_be_written(self.ledger):
             raise ValueError(f"ledger is {self.ledger}, which no file can be written to: name another")
         if self.ledger is not None and is_something_else(self.ledger):
-            raise ValueError(f"ledger is {self.ledger}, a file that is none: name a ledger, or a new file")
+            raise ValueError(f"ledger is {self.ledger}, which exists but is not a ledger: pass a ledger or a new path")
         for text in (self.note, *self.sets, *self.rows):
             if _is_damaged(text):
                 raise ValueError(f"{text!r} holds bytes that are not UTF-8: type it again")
@@ -101,7 +101,7 @@ class Job:
 
 
 LEFT_OUT = " is not there and left out"
-"""What follows the name of data in the note that it is missing."""
+"""End of the note that data is missing, after its name."""
 BEYOND = "What none of the papers has"
 """The place of a paper's name in what goes beyond them."""
 
@@ -129,7 +129,7 @@ class Tuned(NamedTuple):
     sets: tuple[str, ...]
     """As typed behind --set."""
     how: str
-    """How they were chosen, in a sentence."""
+    """A sentence on how they were chosen."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Reproduction:
         shown: a pattern of the rows among which the dashboard names the best, where rows are on different data.
         against: the names of other results that its page compares it with, where they lie beside it,
         says: and sentences about that, made of the result and those.
-        tuned: settings by which it may be run over another network, said on the page of a result that has them all.
+        tuned: settings by which it may be run over another network, named on the page of a result that has them all.
     """
 
     name: str
@@ -173,11 +173,11 @@ class Reproduction:
         return tuple(need for need in self.needs if not need.check(root))
 
     def compared(self, result: Result, others: Mapping[str, Result]) -> tuple[str, ...]:
-        """Return what is to be said of a result beside those of `others` that it is compared with."""
+        """Return sentences that compare a result with those of `others` it belongs beside."""
         there = {name: others[name] for name in self.against if name in others}
         return self.says(result, there) if self.says is not None and there else ()
 
     @property
     def command(self) -> str:
-        """What to type."""
+        """The command to type."""
         return f"steelyard reproduce {self.name}" + (" --data FOLDER" if self.needs else "")

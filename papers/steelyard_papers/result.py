@@ -1,5 +1,5 @@
-"""What came of a reproduction: numbers by row, seed and column, everything it takes to get them again, and
-results on several data sets put side by side.
+"""Results of a reproduction: numbers by row, seed and column, everything needed to get them again, and results on
+several data sets side by side.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RowResult:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a reproduction.
+    """The result of a reproduction.
 
     Args:
         columns: what each column measures, as in `Published.columns` where the paper has the column too.
@@ -115,7 +115,7 @@ class Result:
         )
 
     def to_json(self) -> str:
-        """Return the result as JSON, a line a run; the details of runs are left out."""
+        """Return the result as JSON, one line per run; the details of runs are left out."""
         content = {
             "format": _FORMAT,
             "name": self.name,

@@ -176,8 +176,7 @@ def _mulan(name: str, root: Path) -> Datasets:
 _VOC_PLACE = "VOCdevkit/ from host.robots.ox.ac.uk/pascal/VOC"
 _COCO_PLACE = "annotations/ and the folders of images from cocodataset.org"
 _COCO_VAL, _COCO_VAL_PART = "annotations/instances_val2017.json", "labels/coco2014_val_part.npz"
-"""What COCO-MLT is tested on, and what will do in its place: ids and labels of images of val2014 that lie in
-train2017/."""
+"""The test part of COCO-MLT, and its substitute: ids and labels of images of val2014 that lie in train2017/."""
 RELEASE = "from github.com/wutong16/DistributionBalancedLoss"
 
 VOC_MLT = Source(

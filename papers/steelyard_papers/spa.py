@@ -246,7 +246,7 @@ def _answers(job: Job) -> Result:
 
 _CHOSEN = (
     "rate, schedule, epochs and mirroring are chosen here, and the weight of LPR, 1, which is not tuned; read by σ "
-    "where nothing is said, SPA by its link; by φ: by the derived link; ASY is trained with its focusing weight "
+    "where not stated, SPA by its link; by φ: by the derived link; ASY is trained with its focusing weight "
     "detached, as its authors' code does, and φ is the link of that; TWL + TS is trained on nine tenths, its "
     "temperature fitted to the rest: it does not mend an offset of all logits, which TWL leaves free"
 )
@@ -282,7 +282,7 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
             minutes,
             partial(_table, base, TABLE4),
             printed["spa-table4"],
-            f"{about}LPR is on the logits where nothing is said, as the paper's seems to be; {_CHOSEN}",
+            f"{about}LPR is on the logits where not stated, as the paper's seems to be; {_CHOSEN}",
         ),
         Reproduction(
             f"spa-fig1{ending}",
@@ -292,7 +292,7 @@ def _trained(base: Mapping[str, Any], ending: str, about: str, minutes: float) -
             minutes / 2,
             partial(_reliability, base),
             note=about
-            + "from the runs of Table 3, the picture from the first seed's; by σ where nothing is said, SPA by its "
+            + "from the runs of Table 3, the picture from the first seed's; by σ where not stated, SPA by its "
             "link, ASY by φ by its own",
             draw=lambda result: figures.reliability_figure(result.figure or {}),
         ),

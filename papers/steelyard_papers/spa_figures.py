@@ -31,15 +31,15 @@ LOSSES: dict[str, PairLoss] = {
 
 
 class LinkFacts(NamedTuple):
-    """What a loss's link does over logits from −30 to 30."""
+    """Properties of a loss's link over logits from −30 to 30."""
 
     rises: bool
-    """Whether η rises with z everywhere: then one belongs to the other."""
+    """True if η rises with z everywhere: then each z has its own η."""
     least: float
     most: float
     """Between which η lies."""
     away: float
-    """The largest |η − σ(z)|: how far off a perfect model is that is read by σ."""
+    """The largest |η − σ(z)|: the error of a perfect model whose logits are converted by σ."""
 
 
 def link_facts(loss: PairLoss) -> LinkFacts:
@@ -111,7 +111,7 @@ DRAWN = ("BCE", "focal by φ", "ASY by φ", "SPA", "SPA + LPR")
 
 
 def epochs_figure(result: Result) -> Figure:
-    """Draw ACE against mAP@y, a line a row from its first epoch to its last, a ring at the chosen epochs."""
+    """Draw ACE against mAP@y, one line per row from its first epoch to its last, a ring at the chosen epochs."""
     numbers = result.figure or {}
     rows = {row.name: row for row in result.rows}
     shown = [name for name in DRAWN if name in rows] or list(rows)[: len(SERIES)]
@@ -148,7 +148,7 @@ _SIDE = 88
 
 
 def found_figure(queries: Sequence[Mapping[str, Any]], files: Mapping[str, str]) -> Figure:
-    """Draw the images that runs find for queries, a row a run, framed green where right and red where wrong.
+    """Draw the images that runs find for queries, one row per run, framed green where right and red where wrong.
 
     Args:
         queries: each with its `text` and, by run, the found ids and which are right.

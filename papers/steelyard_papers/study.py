@@ -59,7 +59,7 @@ class Row:
 
 
 class Measured(NamedTuple):
-    """What was measured on one run."""
+    """The measurements of one run."""
 
     values: dict[str, float | None]
     """By column, in the units of the table."""
@@ -135,7 +135,7 @@ def result_of(
 ) -> Result:
     """Return rows with where they come from: `notes` are about the data, `facts` those of every run.
 
-    What runs say of their copy of the data is said; of those that say nothing, what the job says.
+    The note on the copy of the data is that of each run, or of the job for runs without one.
     """
     copies = [record.get("note", job.note) for record in facts]
     return Result(
@@ -178,7 +178,7 @@ def settings_of(job: Job, base: Mapping[str, Any], row: Row, seed: int, datasets
 
 
 WEIGHTS = Path("weights/resnet50.safetensors")
-"""Where the ImageNet weights of ResNet-50 lie beneath the folder that --data names."""
+"""Path of the ImageNet weights of ResNet-50 below the folder that --data names."""
 
 
 def _with_weights(config: Config, job: Job) -> Config:
@@ -251,7 +251,7 @@ def _run(
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    """What was measured before; None where nothing was, or the file is damaged: then it is measured again."""
+    """Return earlier measurements; None without any, or if the file is corrupt: then they are made again."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         return record if record.pop("crc32", None) in (None, _sum(record)) else None  # the first version noted none
@@ -264,7 +264,7 @@ def _sum(record: Mapping[str, Any]) -> int:
 
 
 def _name_of(measure: Measure) -> str:
-    """What a measure is known by: its name, and a checksum of the file it is written in, which may be mended."""
+    """Return the key of a measure: its name, and a checksum of its source file, which may be corrected later."""
     code = Path(inspect.getfile(measure)).read_bytes()
     return f"{measure.__name__.strip('_')}-{zlib.crc32(code):08x}"
 

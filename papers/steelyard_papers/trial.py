@@ -48,16 +48,16 @@ _LATER = (
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A finished run: what it said about items that it was not trained on, and what is true of them.
+    """A finished run: its logits of items that it was not trained on, and their targets.
 
     Args:
         folder: of the run.
         config: its settings.
         names: of the labels.
         counts, n_known: positives and known labels of each in training, (L,).
-        reading: how logits become probabilities, as the section [evaluate] says.
+        reading: the conversion of logits to probabilities that the section [evaluate] sets.
         outputs: logits (N, L), float32, and targets (N, L), int8 or float32, by part: "validation", "test".
-        history: a dict an epoch; "plm_ratio" in it are PLM's ratios r̄ at the end of the epoch.
+        history: one dict per epoch; "plm_ratio" in it are PLM's ratios r̄ at the end of the epoch.
         facts: seconds of training, device, versions, commit.
     """
 
@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def is_followed(self) -> bool:
-        """Whether the outputs after every epoch were kept."""
+        """True if the outputs after every epoch were kept."""
         return (self.folder / f"{_EPOCHS}.safetensors").is_file()
 
     def after_epochs(self) -> list[Trial]:
@@ -171,7 +171,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
             raise ValueError("it does not have its checksum")
         return dict(record)
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete {folder} to train it again") from None
+        raise ValueError(f"{path} is corrupt ({error}): delete {folder} to train it again") from None
 
 
 def _follower(folder: Path, config: Config) -> Follow:

@@ -417,7 +417,7 @@ def test_a_ledger_that_cannot_be_is_refused_before_anything_is_trained(tmp_path:
             job(tmp_path / "a", ledger=bad)
     for content in (b"\x89PNG\r\n", b"label\n", b'{"format": 1}', b"[]"):
         (tmp_path / "other").write_bytes(content)
-        with pytest.raises(ValueError, match="other, a file that is none: name a ledger, or a new file"):
+        with pytest.raises(ValueError, match="other, which exists but is not a ledger: pass a ledger or a new path"):
             job(tmp_path / "a", ledger=tmp_path / "other")
         assert (tmp_path / "other").read_bytes() == content
     (tmp_path / "cut off").write_bytes(b'{"ke')

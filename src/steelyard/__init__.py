@@ -66,7 +66,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a room, or a name from its room, when it is first asked for: `steelyard --help` needs none."""
+    """Import a module, or a name from its module, on first use: `steelyard --help` needs none of them."""
     if name in _HOMES:
         return getattr(import_module(f"steelyard.{_HOMES[name]}"), name)
     if name in __all__:

@@ -61,42 +61,42 @@ def fields_of(cls: type) -> dict[str, Setting]:
 def arguments_of(maker: Callable[..., Any]) -> dict[str, Setting]:
     """Return the arguments of a constructor or function by name, each with its text under "Args:"."""
     hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
-    docs, found = _argument_docs(maker), {}
+    docs, settings = _argument_docs(maker), {}
     for name, parameter in inspect.signature(maker).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue  # torch's own constructor, of a rule that takes nothing
         default = dataclasses.MISSING if parameter.default is parameter.empty else parameter.default
-        found[name] = Setting(hints[name], () if default is None else default, docs.get(name, _summary(maker)))
-    return found
+        settings[name] = Setting(hints[name], () if default is None else default, docs.get(name, _summary(maker)))
+    return settings
 
 
-def checked(key: str, value: Any, wanted: Any) -> Any:
-    """Return `value` as the type `wanted`; a ValueError names `key`, the value and what it may be.
+def checked(key: str, value: Any, expected: Any) -> Any:
+    """Return `value` as the type `expected`; a ValueError names `key`, the value and what it may be.
 
     Whole numbers will do for numbers, lists for tuples. Text typed at a command line is taken as TOML where that fits,
-    else as it stands. None, where it is wanted, is ().
+    else as it stands. None, where it is allowed, is ().
     """
     for candidate in (value.parsed(), str(value)) if isinstance(value, TypedText) else (value,):
-        for option in _options(wanted):
+        for option in _options(expected):
             if (fitting := _fit(candidate, option)) is not None:
                 return fitting
     shown = "a table" if isinstance(value, dict) else repr(str(value) if isinstance(value, TypedText) else value)
     sentence = f"{key} is {shown if len(shown) <= 80 else f'{shown[:77]}…'}"
-    words = [word for word in choices(wanted) if word]
+    words = [word for word in choices(expected) if word]
     if not words or not isinstance(value, str):
-        raise ValueError(f"{sentence}: it must be {describe(wanted)}")
+        raise ValueError(f"{sentence}: it must be {describe(expected)}")
     meant = closest(value, words)
     raise ValueError(f"{sentence}: choose one of {', '.join(words)}" + (f"; did you mean {meant}?" if meant else ""))
 
 
-def describe(wanted: Any) -> str:
-    """Return in words what `wanted` is."""
-    return " or ".join(_describe(option) for option in _options(wanted))
+def describe(expected: Any) -> str:
+    """Return in words what `expected` is."""
+    return " or ".join(_describe(option) for option in _options(expected))
 
 
-def choices(wanted: Any) -> tuple[str, ...]:
-    """Return the words among which `wanted` lets one choose, none where it does not."""
-    return tuple(word for option in _options(wanted) if get_origin(option) is Literal for word in get_args(option))
+def choices(expected: Any) -> tuple[str, ...]:
+    """Return the words among which `expected` lets one choose, none where it does not."""
+    return tuple(word for option in _options(expected) if get_origin(option) is Literal for word in get_args(option))
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -110,29 +110,29 @@ def conform(section: str, settings: Any) -> None:
         object.__setattr__(settings, name, checked(f"{section}.{name}", getattr(settings, name), setting.type))
 
 
-def _options(wanted: Any) -> tuple[Any, ...]:
+def _options(expected: Any) -> tuple[Any, ...]:
     """The types that a union joins, without None and without what no text can state (tensors)."""
-    members = get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
+    members = get_args(expected) if get_origin(expected) in (Union, types.UnionType) else (expected,)
     plain = tuple(m for m in members if m in (bool, int, float, str) or get_origin(m) in (tuple, Literal))
     return (*plain, type(None)) if type(None) in members else plain
 
 
-def _fit(value: Any, wanted: Any) -> Any:
+def _fit(value: Any, expected: Any) -> Any:
     """`value` as a plain type, None where it does not fit."""
-    if wanted is bool:
+    if expected is bool:
         return bool(value) if isinstance(value, bool | np.bool_) else None
-    if wanted is str:
+    if expected is str:
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         return str(value) if isinstance(value, str) else None
-    if get_origin(wanted) is Literal:
-        return str(value) if isinstance(value, str) and value in get_args(wanted) else None
-    if wanted is type(None):
+    if get_origin(expected) is Literal:
+        return str(value) if isinstance(value, str) and value in get_args(expected) else None
+    if expected is type(None):
         return () if value is None or (isinstance(value, list | tuple) and len(value) == 0) else None
-    if get_origin(wanted) is tuple:
-        return _fit_tuple(value, get_args(wanted))
+    if get_origin(expected) is tuple:
+        return _fit_tuple(value, get_args(expected))
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         return None
-    if wanted is int:
+    if expected is int:
         return int(value) if isinstance(value, numbers.Integral) else None
     try:
         return None if math.isnan(value) else float(value)
@@ -143,20 +143,20 @@ def _fit(value: Any, wanted: Any) -> Any:
 def _fit_tuple(value: Any, members: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
         return None
-    wanted = members[:1] * len(value) if members[-1] is Ellipsis else members
-    fitting = [_fit(item, member) for item, member in zip(value, wanted, strict=False)]
-    return None if len(value) != len(wanted) or None in fitting else tuple(fitting)
+    expected = members[:1] * len(value) if members[-1] is Ellipsis else members
+    fitting = [_fit(item, member) for item, member in zip(value, expected, strict=False)]
+    return None if len(value) != len(expected) or None in fitting else tuple(fitting)
 
 
-def _describe(wanted: Any) -> str:
-    if get_origin(wanted) is Literal:
-        return f"one of {', '.join(get_args(wanted))}"
-    if get_origin(wanted) is tuple:
-        members = get_args(wanted)
+def _describe(expected: Any) -> str:
+    if get_origin(expected) is Literal:
+        return f"one of {', '.join(get_args(expected))}"
+    if get_origin(expected) is tuple:
+        members = get_args(expected)
         number = "" if members[-1] is Ellipsis else f"{len(members)} "
         return f"a list of {number}{ {float: 'numbers', str: 'texts'}[members[0]] }".replace("  ", " ")
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "[] for none"}
-    return words[wanted]
+    return words[expected]
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:

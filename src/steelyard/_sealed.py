@@ -9,7 +9,7 @@ from typing import Any
 
 
 def sealed(content: Mapping[str, Any], format: str, version: int) -> str:
-    """Return a document of `content`, a line a field, with its format, its version and the checksum of the rest."""
+    """Return a document of `content`, one line per field, with its format, its version and the checksum of the rest."""
     lines = {"format": format, "version": version, **content, "sha256": checksum(content)}
     body = ",\n".join(f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in lines.items())
     return "{\n" + body + "\n}\n"
@@ -20,10 +20,10 @@ def unsealed(text: str | bytes, format: str, version: int) -> dict[str, Any]:
     document = json.loads(text)
     if not isinstance(document, dict) or document.pop("format", None) != format:
         raise ValueError(f'it does not say "format": "{format}"')
-    if (found := document.pop("version", None)) != version:
-        raise ValueError(f"its version is {found}, this one reads {version}")
+    if (actual := document.pop("version", None)) != version:
+        raise ValueError(f"its version is {actual}, this one reads {version}")
     if document.pop("sha256", None) != checksum(document):
-        raise ValueError("it has a wrong checksum, it was cut, damaged or edited")
+        raise ValueError("its checksum is wrong: it was cut short, corrupted or edited")
     return document
 
 

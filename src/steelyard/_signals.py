@@ -72,5 +72,5 @@ def stoppable() -> Iterator[Stop]:
 
 def _is_importing() -> bool:
     """Return whether a compiled library is being imported right now."""
-    found = (sys.modules.get(name) for name in _COMPILED)
-    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in found)
+    modules = (sys.modules.get(name) for name in _COMPILED)
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)

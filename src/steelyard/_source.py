@@ -17,8 +17,8 @@ def commit() -> str:
 
     Outside a checkout it is what the environment variable STEELYARD_COMMIT says, or "unknown".
     """
-    if said := os.environ.get("STEELYARD_COMMIT"):
-        return said
+    if given := os.environ.get("STEELYARD_COMMIT"):
+        return given
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")

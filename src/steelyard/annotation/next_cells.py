@@ -3,7 +3,7 @@
 Annotating a cell whose label is present with probability η adds η(1−η) to what is known about that label (its Fisher
 information, under a linear model of the log-odds). What label c gains is the logarithm of what is known,
 
-    log(I_c + η(1−η)) − log I_c,    I_c = Σ η(1−η) over its known cells,
+    log(I_c + η(1−η)) − log I_c,    I_c = Σ η(1−η) over its known items,
 
 so that one cell more is worth most to rare labels, of which little is known, where η is neither near 0 nor near 1: of a
 rare label these are the likeliest items. Cells chosen before in the same batch count as known, and where there are
@@ -121,7 +121,9 @@ def _checked(
     if cost.shape not in ((), (table.n_labels,)):
         raise ValueError(f"cell_cost has shape {cost.shape}: give one number, or one for each label")
     if not ((cost > 0) & np.isfinite(cost)).all() or not 0 <= item_cost < float("inf"):
-        raise ValueError("a cell must cost more than 0, and opening an item at least 0")
+        raise ValueError(
+            "cell_cost or item_cost is too low or not finite: give a cell_cost above 0 and an item_cost of at least 0"
+        )
     return table.values, eta, np.broadcast_to(cost, table.n_labels)
 
 

@@ -98,7 +98,7 @@ class _Parameters(NamedTuple):
     shared: Tensor
 
     def noise(self, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a, m and f of each label, (R, L), given its known cells (R, L, 2)."""
+        """Return a, m and f of each label, (R, L), given the counts of its known items (R, L, 2)."""
         m, f = torch.sigmoid(self.shared + self.m), torch.sigmoid(self.shared + self.f)
         negatives, positives = total.unbind(-1)
         truly_present = (1 - f) * positives / (1 - m)
@@ -110,7 +110,7 @@ def fit_rates(counts: NDArray[Any], resamples: Sequence[NDArray[Any]] = ()) -> l
     """Estimate the noise of every label; return the rates of the counts, then those of each resample of them.
 
     Args:
-        counts: known cells (L, bins, 2) by label, bin of the log-odds and whether they are given present.
+        counts: known labels (L, bins, 2) by label, bin of the log-odds and whether they are given present.
         resamples: of the counts; their fits start from that of the counts, many at a time.
     """
     n = torch.as_tensor(np.asarray(counts, np.float64))

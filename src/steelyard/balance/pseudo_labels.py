@@ -214,7 +214,10 @@ class PseudoLabels:
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise ValueError(f"index has shape {rows.shape}: give one whole number per item, (B,)")
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.n_items):
-            raise ValueError(f"index runs from {rows.min()} to {rows.max()}, but the store has {self.n_items} items")
+            raise ValueError(
+                f"index runs from {rows.min()} to {rows.max()}, but the store has {self.n_items} items: "
+                "give their row numbers"
+            )
         return rows
 
 

@@ -50,7 +50,7 @@ class PlannedSampler(Sampler[int], ABC):
             raise ValueError(f"epoch is {epoch}: give a whole number, at least 0")
         size = self._plan(epoch)
         if not 0 <= start <= size:
-            raise ValueError(f"start is {start}: epoch {epoch} has {size} draws")
+            raise ValueError(f"start is {start}, but epoch {epoch} has {size} draws: give a start from 0 to {size}")
         self.epoch, self.start, self._size = epoch, start, size
 
     def __len__(self) -> int:

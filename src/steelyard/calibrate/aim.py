@@ -28,7 +28,7 @@ class Aim:
             best precision at a recall; "cost", the least expected cost, for which η has Bayes' threshold.
         target: the precision or recall to reach.
         false_positive_cost, false_negative_cost: of "cost".
-        guarantee: "" where precision or recall is measured, else how it is promised; see `Promise`.
+        guarantee: "" where precision or recall is measured, else the kind of guarantee; see `Promise`.
         confidence, joint: of the guarantee "probability".
     """
 
@@ -51,7 +51,7 @@ class Aim:
 
     @property
     def promise(self) -> Promise | None:
-        """The promise about decisions, or None."""
+        """The guarantee on decisions, or None."""
         if not self.guarantee:
             return None
         return Promise(self.guarantee, self.goal, self.target, self.confidence, self.joint)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def choose_thresholds(
 ) -> Floats:
     """Return the threshold (L,) of each label, float64, for decisions by these probabilities.
 
-    The sample of a rare label is shrunk toward the counts that its η promise, worth 20 positives, as in calibrators.
+    The sample of a rare label is shrunk toward the counts that its η predict, worth 20 positives, as in calibrators.
 
     Args:
         aim: their goal.

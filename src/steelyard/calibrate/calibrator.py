@@ -173,7 +173,9 @@ def given_back(result: Tensor, to_numpy: bool) -> Any:
 def check_labels(z: Tensor, n_labels: int) -> None:
     """Raise unless z has the labels that a calibrator was fitted on."""
     if z.shape[1] != n_labels:
-        raise ValueError(f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}")
+        raise ValueError(
+            f"logits has {z.shape[1]} labels, but the calibrator was fitted on {n_labels}: make them equal"
+        )
 
 
 def one_per_label(values: ArrayLike | float, n_labels: int, name: str) -> Tensor:

@@ -63,7 +63,7 @@ class Promise:
         >>> round(promise.risk, 2)
         0.1
         >>> promise.sentence[:52]
-        'Promised on average over samples such as this one, f'
+        'Guaranteed on average over samples such as this one,'
     """
 
     guarantee: Guarantee
@@ -75,18 +75,18 @@ class Promise:
     def __post_init__(self) -> None:
         check_choice(Guarantee, guarantee=self.guarantee)
         if self.goal not in get_args(Goal):
-            raise ValueError(f"the goal is {self.goal!r}, but a guarantee is given for precision or recall")
+            raise ValueError(f"goal is {self.goal!r}, but a guarantee is for a precision or recall: choose one of them")
         if self.guarantee == "expected" and self.goal == "precision":
             raise ValueError(
                 'guarantee is "expected", which is for recall alone (its risk only falls with the threshold): take '
                 '"probability" for precision'
             )
         if not 0 < self.level < 1:
-            raise ValueError(f"level is {self.level}: a guarantee needs a {self.goal} above 0 and below 1")
+            raise ValueError(f"level is {self.level}: give a {self.goal} above 0 and below 1")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence is {self.confidence}: give a number above 0 and below 1, such as 0.9")
         if self.joint and self.guarantee == "expected":
-            raise ValueError('joint belongs to the guarantee "probability": an expected risk is of each label alone')
+            raise ValueError('joint is only for guarantee "probability", not for "expected": leave it out')
 
     @property
     def risk(self) -> float:
@@ -111,7 +111,7 @@ class Promise:
             "precision": "which items a label is known for is chance, whether it is present or not",
         }[self.goal]
         assumed = f"future items are like these, one independent of another, and that {chance}"
-        return f"Promised {how}: {kept}. This assumes that {assumed}."
+        return f"Guaranteed {how}: {kept}. This assumes that {assumed}."
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class GuaranteeReport:
     thresholds: Any
     """Thresholds on the probabilities."""
     promised: Any
-    """Whether the guarantee holds, bool; where it does not, a label is always ("recall") or never decided."""
+    """True for labels whose guarantee holds; the others are always ("recall") or never ("precision") decided."""
     counted: Any
     """Number of known items that it rests on: the positives for "recall", all for "precision"."""
     why: tuple[str, ...]
@@ -145,7 +145,7 @@ class _KnownItems(NamedTuple):
 
 
 def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise: Promise) -> GuaranteeReport:
-    """Return for each label the threshold with the most decisions ("precision") or the fewest ("recall") promised.
+    """Return for each label the threshold with a guarantee: the lowest for "precision", the highest for "recall".
 
     Let n be the known positives of a label, p₍₁₎ ≤ … ≤ p₍ₙ₎ their probabilities, α the risk and δ = 1 − confidence.
 
@@ -158,7 +158,7 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
       P(Binomial(k, α) ≤ f). Four sequences over a grid that does not depend on the items begin at log-odds of the
       level + 2, + 1, 0 and − 1 and go down by 0.1 until a p-value exceeds δ/4. The lowest threshold passed is taken.
 
-    `joint` divides δ by the number of labels (Bonferroni). The promise is void if the items had a say in the
+    `joint` divides δ by the number of labels (Bonferroni). The guarantee is void if the items influenced the
     probabilities: they must be held out from training, from choosing the model and from calibration.
 
     Args:
@@ -181,7 +181,9 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
         why.append(reason)
     if n_labels and set(why) == {_NONE_KNOWN[promise.goal]}:
         lacking = {"recall": "positive", "precision": "negative"}[promise.goal]
-        raise ValueError(f"no {lacking} of any label is known, so no {promise.goal} can be promised: label some items")
+        raise ValueError(
+            f"no {lacking} of any label is known, so no {promise.goal} can be guaranteed: label some items"
+        )
     dtype = compute_dtype(pair.values)
     columns = (torch.from_numpy(chosen).to(dtype), torch.tensor([not w for w in why]), torch.from_numpy(counted))
     chosen_here, promised, items = (pair.give(x.to(pair.values.device)) for x in columns)
@@ -189,13 +191,13 @@ def guaranteed_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise:
 
 
 def promised_thresholds(probabilities: ArrayLike, targets: ArrayLike, promise: Promise) -> Any:
-    """Return the thresholds (L,) of `guaranteed_thresholds`; labels without a promise are named in a warning."""
+    """Return the thresholds (L,) of `guaranteed_thresholds`; a warning names the labels without a guarantee."""
     result = guaranteed_thresholds(probabilities, targets, promise)
     unpromised = [c for c, reason in enumerate(result.why) if reason]
     if unpromised:
         first = f"label {unpromised[0]}, {result.why[unpromised[0]]}"
         warnings.warn(
-            f"no promise is possible for {len(unpromised)} of {len(result.why)} labels (first {first}): they are "
+            f"no guarantee is possible for {len(unpromised)} of {len(result.why)} labels (first {first}): they are "
             f"{'always' if promise.goal == 'recall' else 'never'} decided",
             NoPromiseWarning,
             stacklevel=3,
@@ -214,7 +216,7 @@ def promise_of(
     if risk is not None and not 0 < risk < 1:
         raise ValueError(f"risk is {risk}: give a number above 0 and below 1")
     if confidence is not None and guarantee == "expected":
-        raise ValueError('confidence belongs to the guarantee "probability", not to "expected"')
+        raise ValueError('confidence is only for guarantee "probability", not for "expected": leave it out')
     reach = level if level is not None else 1 - float(risk or 0)
     return Promise(guarantee, cast(Goal, goal), float(reach), 0.9 if confidence is None else confidence, joint)
 

@@ -201,7 +201,9 @@ class LabelSets:
     def _read(self, log_odds: ArrayLike) -> Tensor:
         z, _, _ = read_logits(log_odds)
         if z.shape[1] != len(self.labels):
-            raise ValueError(f"log_odds has {z.shape[1]} labels, but the label sets have {len(self.labels)}")
+            raise ValueError(
+                f"log_odds has {z.shape[1]} labels, but the label sets have {len(self.labels)}: make them equal"
+            )
         return z.detach().cpu().clamp(-_SURE, _SURE)
 
     def _read_some(self, log_odds: ArrayLike) -> Tensor:

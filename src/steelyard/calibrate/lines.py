@@ -36,7 +36,7 @@ def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positiv
 
     Args:
         present, absent: n₊ and n₋.
-        expected: Σ q over the known cells.
+        expected: Σ q over the known labels.
         prior_positives: m.
     """
     observed = torch.minimum(present, absent)

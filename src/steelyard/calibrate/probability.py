@@ -394,7 +394,7 @@ class ProbabilityModel:
         """Return checked logits, float64, and targets, on the CPU, and folds."""
         held = finite_where_known(logits, targets)
         if held.logits.shape[1] != self.n_labels:
-            raise ValueError(f"logits has {held.logits.shape[1]} labels, but the model has {self.n_labels}")
+            raise ValueError(f"logits has {held.logits.shape[1]} labels: give the {self.n_labels} of the model")
         if folds is not None and np.shape(folds) != (len(held.targets),):
             raise ValueError(f"folds has shape {np.shape(folds)}: give the fold of each of {len(held.targets)} items")
         return held.logits.cpu().double(), held.targets.cpu(), None if folds is None else np.asarray(folds)

@@ -131,7 +131,7 @@ def from_document(
         weights = [_vector(document[name]) for name in ("pos_weight", "neg_weight", "class_aware")]
         link = None if loss is None else Link(pair_of(loss), *weights)
     if link is None:
-        raise ValueError(f"{path} holds the link of {document['loss']}: give load that loss, loss=...")
+        raise ValueError(f"{path} holds the link of {document['loss']}: pass that loss to load as `loss`")
     if not has_probes(link.loss, probes):
         raise ValueError(
             f"{path} holds the link of another {document['loss']} than the {type(link.loss).__name__} given: give the "

@@ -87,8 +87,8 @@ def thresholds(
 
     `threshold_report` has the definition of each goal and what its decisions are expected to give. A label for which no
     threshold reaches the goal is never decided present: its threshold is inf. With a `guarantee`, thresholds are those
-    of `guaranteed_thresholds`: the precision or recall is promised for future items instead of measured on these, to
-    which nothing else may have been fitted; a warning names the labels without a promise.
+    of `guaranteed_thresholds`: the precision or recall is guaranteed for future items instead of measured on these, to
+    which nothing else may have been fitted; a warning names the labels without a guarantee.
 
     Args:
         probabilities: η (N, L), calibrated wherever no target is given.
@@ -103,7 +103,7 @@ def thresholds(
             the sample alone; runs use 20, as calibrators do).
         prior: π', the frequency of each label where decisions will be made, a number or (L,) in [0, 1]; NaN or None
             keeps the frequency among these items.
-        guarantee: None measures on these items; "expected" promises a recall on average over samples, "probability" a
+        guarantee: None measures on these items; "expected" guarantees a recall on average over samples, "probability" a
             precision or recall with a confidence. Needs targets, and excludes costs, `prior` and `prior_positives`.
         risk: 1 − `level`, given in its place; only with a guarantee.
         confidence: of the guarantee "probability" (.9).
@@ -185,7 +185,7 @@ def threshold_report(
         >>> report = sy.calibrate.threshold_report(eta, targets)
         >>> report.thresholds, report.f1, report.decided
         (tensor([0.2500]), tensor([0.8000]), tensor([3]))
-        >>> sy.calibrate.threshold_report(eta).f1  # without targets: what the probabilities promise
+        >>> sy.calibrate.threshold_report(eta).f1  # without targets: as the probabilities predict
         tensor([0.7600])
     """
     check_range("at least 0", prior_positives=prior_positives)
@@ -319,7 +319,7 @@ def _aim(
     if goal == "cost" and (cost_fp is None or cost_fn is None):
         raise ValueError("cost_fp or cost_fn is missing: give what a false positive and a false negative cost")
     if goal != "cost" and not (cost_fp is None and cost_fn is None):
-        raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}")
+        raise ValueError(f"cost_fp and cost_fn belong to the goal cost, not to {goal}: leave them out")
     costs = [one_per_label(1.0 if c is None else c, n_labels, name) for name, c in given.items()]
     for name, c in zip(given, costs, strict=True):
         refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")

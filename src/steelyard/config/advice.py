@@ -27,7 +27,7 @@ class Evidence(NamedTuple):
     unknown: float
     """The share of all cells that is unknown."""
     positive_among_known: float
-    """The share of known cells that is present."""
+    """The share of known labels that are present."""
     imbalance: float
     """ρ, the most over the fewest positives among labels that have one."""
     tail: float
@@ -118,7 +118,7 @@ RULES = (
         "only {positive_among_known:.1%} of the known labels are positives: easy negatives would dominate, and the "
         "asymmetric loss turns them down",
     ),
-    Rule("bce", (), "ρ is {imbalance:,.4g} and {unknown:.1%} of the labels are unknown: nothing calls for more"),
+    Rule("bce", (), "ρ is {imbalance:,.4g} and {unknown:.1%} of the labels are unknown: no rebalancing needed"),
 )
 """The first rule whose conditions all hold is the advice; the last one always holds."""
 

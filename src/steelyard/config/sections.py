@@ -38,7 +38,7 @@ class DataSettings:
     """Folder for decoded images and features of frozen backbones. By default images are decoded in every epoch, and
     features are kept in the user's cache folder, shared by all runs; off keeps them in the run."""
     on_bad_image: Literal["error", "skip"] = "error"
-    """What happens when an image is missing or cannot be decoded: stop with an error, or skip it."""
+    """Response to an image that is missing or cannot be decoded: stop with an error, or skip it."""
     year: int = 0
     """Year of VOC or COCO; the latest one present by default."""
     form: Literal["", "wide", "list", "long"] = ""
@@ -124,11 +124,11 @@ class ObjectiveSettings:
     unknown: Part = field(default_factory=lambda: Part("ignore"))
     """Treatment of unknown labels."""
     masking: Part = field(default_factory=lambda: Part("none"))
-    """Whether labels are hidden at random until classes are balanced."""
+    """Hides labels at random until classes are balanced."""
     weighting: Part = field(default_factory=lambda: Part("none"))
     """Weights of the labels."""
     label_pair: Part = field(default_factory=lambda: Part("none"))
-    """Whether positives that do not score above the negatives of the same item add a penalty."""
+    """Penalty for positives that do not score above the negatives of the same item."""
     reduction: Literal["mean", "item"] = "mean"
     """Denominator of the loss: the known labels of a batch, or its items (each label then counts the same in every
     batch)."""
@@ -150,7 +150,7 @@ class EvaluateSettings:
     """The section [evaluate]: how logits become probabilities and decisions, and what is measured."""
 
     calibration: Calibration = "auto"
-    """How logits become probabilities; auto takes what the loss and the validation items allow."""
+    """Conversion of logits to probabilities; auto takes what the loss and the validation items allow."""
     thresholds: Thresholds = "f1"
     """Goal of the threshold of each label: best F1, one half, a precision, a recall, or least cost."""
     target: float = 0.9
@@ -176,7 +176,7 @@ class EvaluateSettings:
     bootstrap: int = 0
     """Resamples for confidence intervals; 0 for none."""
     single_label: Literal["auto", "yes", "no"] = "auto"
-    """Whether accuracy by argmax is measured; auto does so if every training item has one positive and no unknown
+    """Measure accuracy by argmax; auto does so if every training item has one positive and no unknown
     label."""
     batch_size: int = 256
     """Items per batch outside training."""

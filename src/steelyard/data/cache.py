@@ -149,10 +149,10 @@ class ImageCache:
 def stamp_of(path: str) -> tuple[int, int]:
     """Time of the last change and length of a file; (-1, -1) where there is none."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return -1, -1
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _checksum(stamp: tuple[int, int], image: NDArray[np.uint8]) -> int:

@@ -149,8 +149,10 @@ def field(record: Any, key: str, kind: type, path: PathLike, where: str) -> Any:
     strange = isinstance(value, int) and (isinstance(value, bool) or abs(value) >> 63)
     if isinstance(value, kind) and not (kind is int and strange):
         return value
-    found = f"is {value!r:.60}" if isinstance(record, dict) and key in record else "is missing"
-    raise DataError(f"{path}: {where}: {key!r} {found}: the owners' file has {kind.__name__} there, download it again")
+    problem = f"is {value!r:.60}" if isinstance(record, dict) and key in record else "is missing"
+    raise DataError(
+        f"{path}: {where}: {key!r} {problem}: the owners' file has {kind.__name__} there, download it again"
+    )
 
 
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\ud800-\udfff]")

@@ -109,11 +109,11 @@ def _repeated(hashes: Iterable[int], n: int) -> NDArray[np.int64]:
 
 def _grouped(keyed: Iterable[tuple[Any, int]]) -> Groups:
     """Groups of two or more items with equal keys, in the order of their first items."""
-    found: dict[Any, list[int]] = {}
+    groups: dict[Any, list[int]] = {}
     for key, item in keyed:
         if key is not None:
-            found.setdefault(key, []).append(item)
-    return [np.array(group, np.int64) for group in found.values() if len(group) > 1]
+            groups.setdefault(key, []).append(item)
+    return [np.array(group, np.int64) for group in groups.values() if len(group) > 1]
 
 
 def _contents(paths: Sequence[str]) -> tuple[list[Any], tuple[str, ...]]:
@@ -129,9 +129,9 @@ def _contents(paths: Sequence[str]) -> tuple[list[Any], tuple[str, ...]]:
             unreadable.append(path)
     first: dict[int | None, str] = {}
     shared = {size for path, size in zip(paths, sizes, strict=True) if first.setdefault(size, path) != path}
-    wanted = sorted({path for path, size in zip(paths, sizes, strict=True) if size is not None and size in shared})
+    candidates = sorted({path for path, size in zip(paths, sizes, strict=True) if size is not None and size in shared})
     with ThreadPoolExecutor() as pool:
-        digests: dict[str, Any] = dict(zip(wanted, pool.map(_digest, wanted), strict=True))
+        digests: dict[str, Any] = dict(zip(candidates, pool.map(_digest, candidates), strict=True))
     unreadable += [path for path, digest in digests.items() if digest is None]
     # A path named twice is the same content though no other file is as long.
     keys = [None if size is None else digests.get(path, path) for path, size in zip(paths, sizes, strict=True)]
@@ -240,9 +240,9 @@ def find_pairs(labels: Labels, n_together: int = 10) -> Pairs:
 def _known_together(labels: Labels, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """The items for which both labels of a pair are known, of each of `pairs` (n, 2)."""
     items, columns, values = labels.cells()
-    wanted = np.zeros(labels.n_labels, bool)
-    wanted[pairs] = True
-    kept = wanted[columns] & ((values == UNKNOWN) != (labels.fill == UNKNOWN))
+    is_paired = np.zeros(labels.n_labels, bool)
+    is_paired[pairs] = True
+    kept = is_paired[columns] & ((values == UNKNOWN) != (labels.fill == UNKNOWN))
     items, columns = items[kept], columns[kept]
     listed = {c: items[columns == c] for c in np.unique(pairs).tolist()}
     shared = [len(np.intersect1d(listed[a], listed[b], assume_unique=True)) for a, b in pairs.tolist()]

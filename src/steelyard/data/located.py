@@ -42,8 +42,8 @@ class ImageFolder:
         """Return the path named by `name`, searched for only if it has no ending; None if it leads outside."""
         if name.lower().endswith(EXTENSIONS):
             return self._inside(name)
-        found = self.find(name)
-        return None if found is None else found[0]
+        result = self.find(name)
+        return None if result is None else result[0]
 
     def _inside(self, name: str) -> str | None:
         file = os.path.normpath(Path(self._root, name))
@@ -63,7 +63,7 @@ def folder_near(manifest: Path, names: Sequence[str]) -> Path | None:
     home = manifest.parent
     for folder in (home, *sorted(entry for entry in home.iterdir() if entry.is_dir())):
         place = ImageFolder(folder, manifest)
-        if any(found is not None and found[1] for found in map(place.find, names)):
+        if any(result is not None and result[1] for result in map(place.find, names)):
             return folder
     return None
 

@@ -41,9 +41,9 @@ def part_named(split: str, there: Sequence[str]) -> str | None:
     word = split.strip().lower()
     alike = next((words for words in _SAME if word in words), (word,))
     for names in ((word,), alike):
-        found = [name for name in there if name.strip().lower() in names]
-        if len(found) == 1:
-            return found[0]
+        matching = [name for name in there if name.strip().lower() in names]
+        if len(matching) == 1:
+            return matching[0]
     return None
 
 
@@ -54,8 +54,8 @@ def training_part(there: Sequence[str]) -> str | None:
 
 def part_of(stem: str) -> tuple[str, str] | None:
     """Return what comes before the name of a part at the end of a file's name, and that name: `mine-train`, `val`."""
-    found = re.fullmatch(r"(.*[-_.])?([^-_.]+)", stem, re.S)
-    return (found[1] or "", found[2]) if found and found[2].lower() in WORDS else None
+    match = re.fullmatch(r"(.*[-_.])?([^-_.]+)", stem, re.S)
+    return (match[1] or "", match[2]) if match and match[2].lower() in WORDS else None
 
 
 def siblings(file: Path) -> dict[str, Path]:

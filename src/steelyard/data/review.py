@@ -79,7 +79,7 @@ def read_answers(path: str | Path) -> list[Answer]:
 
 
 def settled(answers: Sequence[Answer]) -> dict[tuple[str, str], Answer]:
-    """Return the answer that counts for each item and label: the last that was not taken back."""
+    """Return the answer that counts for each item and label: the last that was not undone."""
     given: dict[tuple[str, str], list[Answer]] = {}
     for answer in answers:
         earlier = given.setdefault((answer.id, answer.label), [])

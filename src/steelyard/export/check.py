@@ -35,8 +35,8 @@ class Checked(NamedTuple):
 def check(proto: Any, trained: Trained) -> Checked:
     """Return how far an ONNX model is from the run: on random inputs, and on logits far and near; or raise.
 
-    η more than 1e-5 apart is an error, unless the logits are equal but for rounding and it is the reading that makes so
-    much of it, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
+    η more than 1e-5 apart is an error, unless the logits are equal but for rounding and the calibrator magnifies
+    that, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
     """
     session = _session(proto)
     result, rounding = list[Checked](), 0.0
@@ -125,7 +125,7 @@ def _apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 
 
 def _read_apart(reading: ProbabilityModel, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
-    """Return how far η of logits is from what the reading says, where that does not hang on the logits' last digits.
+    """Return the largest error of η given logits, except where η depends on the last digits of the logits.
 
     It does in places: class-aware sampling leaves almost nothing to tell η by where Σ σ is almost 1.
     """

@@ -1,4 +1,4 @@
-"""A model and its reading as one ONNX graph."""
+"""Build one ONNX graph of a model and its probability model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Whole(nn.Module):
 
 
 def graph_of(trained: Trained) -> Any:
-    """Return a model and its reading as an ONNX model, its batches of any size; one that cannot be is refused."""
+    """Return a model and its probability model as an ONNX model for any batch size, or raise."""
     network = _Whole(trained.model.cpu().eval(), trained.reading).eval()
     inputs = examples(trained, 2)
     batch = torch.export.Dim("batch", min=1)

@@ -43,7 +43,7 @@ class OnnxModel:
     columns: tuple[str, ...] | None
     """The columns of a manifest that are its features, in their order, where training named them."""
     how: str
-    """How η is computed, in words."""
+    """The computation of η, in words."""
     fingerprints: Mapping[str, str]
     """SHA-256 of the run's "model" and "calibration"; empty where it was of no run folder."""
     session: Any

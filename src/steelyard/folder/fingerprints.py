@@ -22,15 +22,15 @@ def probability_print(folder: str | os.PathLike[str]) -> str:
 
 def fingerprints(folder: str | os.PathLike[str]) -> dict[str, str]:
     """Return the SHA-256 of a run's model and of its calibration, by which a file made of them is known again."""
-    found = {}
+    digests = {}
     for name, files in {"model": ("model.json", "model.safetensors"), "calibration": ("calibration.json",)}.items():
         digest = hashlib.sha256()
         for file in files:
             with Path(folder, file).open("rb") as content:
                 while block := content.read(1 << 20):
                     digest.update(block)
-        found[name] = digest.hexdigest()
-    return found
+        digests[name] = digest.hexdigest()
+    return digests
 
 
 def is_outdated(notes: Mapping[str, Any], folder: str | os.PathLike[str]) -> bool:

@@ -370,6 +370,6 @@ def _digest(config: str) -> str:
 
 
 def _text_of(content: Mapping[str, Any]) -> str:
-    """Plain JSON, a line a field."""
+    """Plain JSON, one line per field."""
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,7 +1,7 @@
 """A loss made of a pair on a GPU: what the one kernel of `pairs` is launched with, and its place in differentiation.
 
 The forward pass computes value and gradient together, the latter for an upstream gradient of 1. The backward pass looks
-at the upstream gradient on the device and computes the gradient anew only where it is another number.
+at the upstream gradient on the device and computes the gradient again only where it is another number.
 """
 
 from __future__ import annotations

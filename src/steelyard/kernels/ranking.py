@@ -179,7 +179,7 @@ def _bucket(  # type: ignore[no-untyped-def]
     scores, targets, tally, ordered, between, n_rows, width, s_row, s_cell, t_row, t_cell,
     ROWS: tl.constexpr, CELLS: tl.constexpr, LOWEST: tl.constexpr,
 ):  # fmt: skip
-    """For each known cell count up `between` at the last of the row's positives that are not above it.
+    """For each known label count up `between` at the last of the row's positives that are not above it.
 
     Most cells lie among the lowest positives. They are told by one comparison, found in few steps, and counted within
     the tile, since additions to memory are what takes the time.

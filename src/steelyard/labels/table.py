@@ -345,7 +345,7 @@ class Labels:
         return cls._of(cells, tuple(names), ids)
 
     def _listed(self) -> Any:
-        """Return a CSR array of 1 at the known cells where `fill` is −1, at the unknown ones where it is 0."""
+        """Return a CSR array of 1 at the known labels where `fill` is −1, at the unknown ones where it is 0."""
         return self._cells.marked(lambda data: (data == UNKNOWN) != (self.fill == UNKNOWN))
 
     def _count(self, mark: Callable[[Array], Array]) -> Index:

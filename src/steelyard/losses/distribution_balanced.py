@@ -52,7 +52,8 @@ class WeightedLoss(nn.Module):
         batch = loss.batch(logits, targets, weight)
         if logits.shape[1] != weighting.n_labels:
             raise ValueError(
-                f"logits has {logits.shape[1]} labels, but the weighting was made for {weighting.n_labels}"
+                f"logits has {logits.shape[1]} labels, but the weighting was made for {weighting.n_labels}: "
+                "make them equal"
             )
         return loss.evaluate_batch(logits, batch._replace(weights=weighting.weights, rebalanced=weighting.kernel()))
 

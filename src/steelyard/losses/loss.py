@@ -193,7 +193,9 @@ class Loss(nn.Module, ABC):
         if logits.ndim != 2:
             raise ValueError(f"logits has shape {tuple(logits.shape)}: give (B, L), one row per item")
         if self.n_labels is not None and logits.shape[1] != self.n_labels:
-            raise ValueError(f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}")
+            raise ValueError(
+                f"logits has {logits.shape[1]} labels, but this loss was made for {self.n_labels}: make them equal"
+            )
 
     def amount(self, shape: torch.Size, cells: Cells) -> Tensor | float:
         """Return how much this loss's reduction divides by: counted cells ("mean"), items ("item"), else 1."""

@@ -294,7 +294,9 @@ class PartialAnnotation(BCE):
         soft = as_tensor(pseudo)
         for name, x in (("pseudo", soft), ("pick", pick)):
             if x is not None and x.shape != logits.shape:
-                raise ValueError(f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}")
+                raise ValueError(
+                    f"{name} has shape {tuple(x.shape)}, but logits has {tuple(logits.shape)}: make them equal"
+                )
         if pick is not None and pick.dtype != torch.bool:
             raise ValueError(f"pick has dtype {pick.dtype}: give bool, True where an unknown label is picked")
         self._check_pseudo(soft, checked)

@@ -237,7 +237,7 @@ def cross_entropy(p: Tensor, t: Tensor) -> Tensor:
 
 
 def label_sums(pair: Pair, cell: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Return the number of known cells of each label and the sum of `cell` over them: (2, L), float64."""
+    """Return the number of known items of each label and the sum of `cell` over them: (2, L), float64."""
     sums = torch.zeros(2, pair.values.shape[1], dtype=torch.float64, device=pair.values.device)
     for p, t, known in _chunks(pair):
         value = cell(p.double(), t.double())

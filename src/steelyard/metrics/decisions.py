@@ -98,7 +98,7 @@ def averages(true: Tensor, predicted: Tensor, support: Tensor) -> tuple[Averages
 
 
 def decision_counts(pair: Pair) -> Tensor:
-    """Return true, predicted and actual positives of each label among the known cells: (3, L), int64."""
+    """Return true, predicted and actual positives of each label among its known items: (3, L), int64."""
     hit, predicted = positive(pair.targets), pair.values
     if pair.known is not None:
         predicted = predicted & pair.known

@@ -95,7 +95,8 @@ class Evaluator:
         """
         pair = probable(probabilities, targets)
         if pair.values.shape[1] != self.n_labels:
-            raise ValueError(f"probabilities has {pair.values.shape[1]} labels, but the evaluator has {self.n_labels}")
+            n = pair.values.shape[1]
+            raise ValueError(f"probabilities has {n} labels, but the evaluator has {self.n_labels}: make them equal")
         p, t = pair.values, pair.targets
         if pair.known is not None:
             p = torch.where(pair.known, p, 0.0)  # values at unknown labels are ignored (they may be NaN)
@@ -219,7 +220,9 @@ class Evaluator:
             return cls.from_state_dict({"counts": None, **settings, **tensors})
         except (SafetensorError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             why = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-            raise ValueError(f"{path} is not an evaluator's file that Evaluator.save wrote ({why:.120})") from None
+            raise ValueError(
+                f"{path} is corrupt or was not written by Evaluator.save ({why:.120}): save it again"
+            ) from None
 
 
 def _or_empty(counts: Array | None) -> Array:

@@ -36,7 +36,7 @@ class SortedRows(NamedTuple):
 
     @classmethod
     def of(cls, scores: Tensor, hit: Tensor, known: Tensor) -> SortedRows:
-        """Sort each row; unknown cells go to its end."""
+        """Sort each row; unknown labels go to its end."""
         s, order = torch.where(known, scores.double(), -torch.inf).sort(1, descending=True)
         rank = torch.arange(s.shape[1], device=s.device).expand(s.shape)
         new = torch.ones_like(s, dtype=torch.bool)
@@ -62,13 +62,13 @@ class SortedRows(NamedTuple):
         return (absent * below).sum(1) / (n * absent.sum(1))  # NaN without a pair
 
     def coverage(self) -> Tensor:
-        """Return how many known cells (R,) one has to look at to see all positives."""
+        """Return the number (R,) of known labels that one has to look at to see all positives."""
         reached = self.known.cumsum(1).gather(1, self.end)
         depth = torch.where(self.hit > 0, reached, 0.0).amax(1) if self.hit.shape[1] else self.hit.sum(1)
         return torch.where(self.hit.sum(1) > 0, depth, torch.nan)
 
     def gained(self, gains: Tensor, k: int, discounted: bool) -> Tensor:
-        """Return the sum (R,) of `gains` (in the rows' first order) at the first k known cells, the mean over ties."""
+        """Return the sum (R,) of `gains` (in the rows' first order) at the first k known labels, the mean over ties."""
         values = gains.gather(1, self.order) * self.hit
         mean = self.tied(values) / self.tied(self.known).clamp_min(1)
         rank = self.known.cumsum(1)
@@ -76,7 +76,7 @@ class SortedRows(NamedTuple):
         return (mean * (weight / torch.log2(rank + 1).clamp_min(1) if discounted else weight)).sum(1)
 
     def precision(self, k: int) -> Tensor:
-        """Return P@k, (R,); NaN without a known cell."""
+        """Return P@k, (R,); NaN without a known label."""
         return self.gained(torch.ones_like(self.hit), k, False) / self.known.sum(1).clamp_max(k)
 
     def ndcg(self, k: int) -> Tensor:
@@ -86,7 +86,7 @@ class SortedRows(NamedTuple):
         return torch.where(n > 0, self.gained(torch.ones_like(self.hit), k, True) / best, torch.nan)
 
     def scored_precision(self, propensity: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return Σ y/p of the first k known cells, and the largest it could be, (R,) each."""
+        """Return Σ y/p of the first k known labels, and the largest it could be, (R,) each."""
         gains = (1 / propensity.to(self.hit.device)).expand(self.hit.shape)
         best = (gains.gather(1, self.order) * self.hit).sort(1, descending=True).values[:, :k].sum(1)
         return self.gained(gains, k, False), best

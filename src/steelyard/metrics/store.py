@@ -62,7 +62,7 @@ class Store:
         return scores, targets
 
     def known(self) -> Iterator[Array]:
-        """Yield the scores of the known cells, (n,), some rows at a time."""
+        """Yield the scores of the known labels, (n,), some rows at a time."""
         step = max(1, (1 << 20) // self.n_labels)
         for scores, targets in self.blocks():
             for start in range(0, len(scores), step):

@@ -281,7 +281,7 @@ class _ByItem:
 
 
 def _item_sums(pair: Pair) -> list[Array]:
-    """Return (n, 2) known cells and squared error of each item, and the same with log-loss."""
+    """Return (n, 2) known labels and squared error of each item, and the same with log-loss."""
     turned = Pair(pair.values.T, pair.targets.T, None if pair.known is None else pair.known.T, True)
     return [label_sums(turned, cell).T.numpy() for cell in (squared_error, cross_entropy)]
 

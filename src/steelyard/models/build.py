@@ -1,4 +1,4 @@
-"""Models made: for data at hand, and again from what was kept of one."""
+"""Build models: for given data, and again from a saved description."""
 
 from __future__ import annotations
 

@@ -208,23 +208,23 @@ def loans_for(path: Path, group: str, keys: Keys, n_columns: int) -> Loans:
     """Return the rows of other files of the group, beside `path`, that items with these keys have."""
     loans = Loans(len(keys))
     for other in sorted(path.parent.glob(f"features-{group}-*.npy")):
-        wanted = np.flatnonzero(loans.file < 0)
-        if other == path or len(wanted) == 0:
+        missing = np.flatnonzero(loans.file < 0)
+        if other == path or len(missing) == 0:
             continue
         try:
             theirs = np.load(_keys_of(other), allow_pickle=False)
         except (OSError, ValueError, EOFError):
             continue
-        if theirs.dtype != keys.dtype or theirs.ndim != 1 or not np.isin(keys[wanted], theirs).any():
+        if theirs.dtype != keys.dtype or theirs.ndim != 1 or not np.isin(keys[missing], theirs).any():
             continue
         kept = FeatureFile(other, (len(theirs), n_columns)).read()
         if kept is None:
             continue
         theirs[kept.skipped] = b""  # an image that could not be read is tried again
         order = np.argsort(theirs, kind="stable")
-        place = np.searchsorted(theirs, keys[wanted], sorter=order).clip(max=len(theirs) - 1)
-        has = theirs[order[place]] == keys[wanted]
-        loans.file[wanted[has]], loans.row[wanted[has]] = len(loans.matrices), order[place[has]]
+        place = np.searchsorted(theirs, keys[missing], sorter=order).clip(max=len(theirs) - 1)
+        has = theirs[order[place]] == keys[missing]
+        loans.file[missing[has]], loans.row[missing[has]] = len(loans.matrices), order[place[has]]
         loans.matrices.append(kept.rows)
     return loans
 

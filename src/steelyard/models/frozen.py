@@ -41,8 +41,8 @@ class FeatureFolder(NamedTuple):
 
     folder: str | os.PathLike[str]
     shared: bool = False
-    """Whether all runs of a user share it: rows of an image that another list holds too are copied, and the files not
-    used for the longest time are removed beyond a bound."""
+    """True if all runs of a user share the folder: rows of an image that another list also holds are copied, and beyond
+    a bound the least recently used files are removed."""
     say: Say | None = None
     """Takes a sentence about a damaged file."""
 

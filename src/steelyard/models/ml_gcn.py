@@ -89,23 +89,23 @@ def label_vectors(path: PathLike, names: Sequence[str]) -> NDArray[np.float32]:
     vectors = _read(path, {word for words in (*wholes, *parts) for word in words})
     rows = []
     for name, whole, words in zip(names, wholes, parts, strict=True):
-        found = [vectors[word] for word in whole if word in vectors][:1]
-        found = found or [vectors[word] for word in words if word in vectors]
-        if not found:
+        word_vectors = [vectors[word] for word in whole if word in vectors][:1]
+        word_vectors = word_vectors or [vectors[word] for word in words if word in vectors]
+        if not word_vectors:
             raise DataError(f"{path} has no vector for a word of the label {name!r}: add a line that begins with it")
-        rows.append(np.mean(found, 0))
+        rows.append(np.mean(word_vectors, 0))
     return np.stack(rows).astype(np.float32)
 
 
-def _read(path: PathLike, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
-    """The vectors of the wanted words; other lines are passed over unread."""
+def _read(path: PathLike, words: set[str]) -> dict[str, NDArray[np.float64]]:
+    """Return the vectors of `words`; other lines are passed over unread."""
     vectors: dict[str, NDArray[np.float64]] = {}
     width = 0
     with require(path).open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             word, _, rest = line.partition(" ")
             word = word.lower()
-            if word not in wanted or word in vectors:
+            if word not in words or word in vectors:
                 continue
             try:
                 vector = np.array(rest.split(), np.float64)

@@ -35,13 +35,13 @@ class ModelSettings:
     own: a module passed to `sy.fit` in Python. auto takes linear for features, cross_attention for regions and
     words, and for images lite0, resnet12 up to 64 pixels, or small below 16."""
     pretrained: bool = True
-    """Whether lite0 to lite2 and timm's backbones start from published weights; the others have none."""
+    """Start lite0 to lite2 and timm's backbones from published weights; the others have none."""
     frozen: bool | str = "auto"
-    """Whether the weights and normalisation statistics of the backbone stay fixed: true, false, or auto, which is
-    true where published weights would otherwise be fine-tuned without a GPU."""
+    """Keep the weights and normalisation statistics of the backbone fixed: true, false, or auto, which is true
+    where published weights would otherwise be fine-tuned without a GPU."""
     keep_statistics: bool = False
-    """Whether the batch normalisations of a trained backbone keep their mean and deviation while everything else is
-    trained. Worth trying with few images, or with batches whose label frequencies differ from those in use."""
+    """Keep the mean and deviation of a trained backbone's batch normalisations while everything else is trained.
+    Worth trying with few images, or with batches whose label frequencies differ from those in use."""
     head: Head = "linear"
     """Layer from features to logits. cosine: logits between −1 and 1, for LDAM's softmax. places: works on the
     feature maps of a convolutional backbone before they are averaged. members: the result of a race; cannot be set.
@@ -60,8 +60,8 @@ class ModelSettings:
     """Numerator r of the oltr head's reachability r/γ, γ the distance to the nearest centroid: 1 in the paper, 10 in
     the authors' code."""
     mirror: bool = False
-    """Whether evaluation and prediction average the logits of an image and its mirror image: twice the time, and
-    slightly better scores where left and right do not matter."""
+    """Average the logits of an image and its mirror image in evaluation and prediction: twice the time, and slightly
+    better scores where left and right do not matter."""
     embeddings: str = ""
     """Word vectors of the labels for ML-GCN, a text file like GloVe's: one word and its numbers per line. Without
     it, the identity matrix."""
@@ -101,5 +101,5 @@ class ModelSettings:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the backbone is frozen; False while that is still to be decided."""
+        """True if the backbone is frozen; False while that is undecided."""
         return self.frozen is True

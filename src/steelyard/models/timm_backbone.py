@@ -125,7 +125,7 @@ def _create(timm: ModuleType, name: str, pretrained: bool, arguments: dict[str, 
 
 
 def _unreachable(config: Any) -> str:
-    """Why a download is bound to fail, found out at once: the hub itself would try for most of a minute."""
+    """Return the reason why a download cannot succeed, at once: the hub itself would try for most of a minute."""
     from huggingface_hub import constants  # comes with timm
 
     if config is None or not config.hf_hub_id or config.file or getproxies():

@@ -116,7 +116,7 @@ class Objective(nn.Module):
         sizes = {type(part).__name__: part.n_labels for part in (loss, masking, *weightings) if part is not None}
         if len(set(sizes.values()) - {None}) > 1:
             listed = ", ".join(f"{name} for {n}" for name, n in sizes.items() if n is not None)
-            raise ValueError(f"the parts were made for different numbers of labels: {listed}")
+            raise ValueError(f"the parts were made for different numbers of labels ({listed}): make them equal")
         self.expected = ExpectedWeights(weightings[0].n_labels) if weightings else None
         self.epoch = 0
         self.overlap()

@@ -96,6 +96,7 @@ class Role(Resolver):
         theta = self.theta[items]
         if theta.shape != logits.shape:
             raise ValueError(
-                f"logits has shape {tuple(logits.shape)}, but the estimates of these items {tuple(theta.shape)}"
+                f"logits has shape {tuple(logits.shape)}, but the estimates of these items have "
+                f"{tuple(theta.shape)}: give one row per item and one column per label"
             )
         return theta

@@ -78,7 +78,7 @@ def first_cells(
     """Return Σa and Σb over the training cells as rule, masks and weights give them in the first epoch.
 
     Masks enter by the chance that a cell is kept, pseudo-labels as ½, whatever an unfinished run has stored. A label
-    without positives, or without negatives, has half a cell of them; one without known cells has the odds of all
+    without positives, or without negatives, has half a cell of them; one without known items has the odds of all
     labels together. Under `ExpectedPositives` a label without known negatives has its share of the expected number. A
     rule that starts at 0 has even odds.
 
@@ -157,7 +157,7 @@ def _cells(objective: Objective, values: Tensor, index: Tensor) -> Cells:
 
 
 def floored(sums: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σa and Σb above 0: half a cell where there is none, all labels' sums for a label without known cells."""
+    """Return Σa and Σb above 0: half a cell where there is none, all labels' sums for a label without known items."""
     pooled = sums.sum(1, keepdim=True)
     pooled = torch.where(pooled > 0, pooled, FLOOR)
     other = sums.flip(0) / counts.flip(0).clamp_min(1)  # the mean weight of a cell of the other side

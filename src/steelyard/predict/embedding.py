@@ -25,8 +25,8 @@ def embeddings_of(model: Model, inputs: Any) -> NDArray[np.float32]:
     features = features.float().cpu()
     if features.shape[1] > MOST:
         features = features @ _directions(features.shape[1])
-    found: NDArray[np.float32] = features.numpy()
-    return found
+    embeddings: NDArray[np.float32] = features.numpy()
+    return embeddings
 
 
 @cache

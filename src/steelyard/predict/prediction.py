@@ -69,7 +69,7 @@ def predict(
     """Write the probabilities, float32, and decisions of all items to a file; see `file_sink`.
 
     Args:
-        trained: the model and its reading.
+        trained: the model with its link and calibrator.
         inputs: what `open_inputs` gives; it decides whether a bad image is an error or skipped.
         out, format, form, top, raw_ids: the file, see `file_sink`.
         batch_size, workers, device: items at a time, processes that read them, where the model runs.
@@ -142,7 +142,7 @@ def file_sink(
 ) -> Iterator[Sink]:
     """Give a sink that writes a file, which is there whole when the block is left, or as it was before.
 
-    "wide" has a row an item: `id`, `probability:LABEL` and `decision:LABEL` (1 or 0) for each label; as JSON lines
+    "wide" has one row per item: `id`, `probability:LABEL` and `decision:LABEL` (1 or 0) for each label; as JSON lines
     `id`, `labels`, those decided present, and `probabilities` by label. "long" has a row for each label decided
     present, or for the `top` most probable: `id`, `label`, `probability`, `decision`. An item that could not be read
     has a row of its id alone in either form: what is not known is not written as absent.

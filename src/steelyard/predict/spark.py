@@ -172,14 +172,14 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
         and isinstance(getattr(field.dataType, "elementType", field.dataType), (NumericType, BooleanType))
         and isinstance(field.dataType, (ArrayType, NumericType, BooleanType))
     ]
-    wanted = [name, *([path_column] if is_image else named)]
-    for column in wanted:
+    columns = [name, *([path_column] if is_image else named)]
+    for column in columns:
         if column not in schema.names:
             there = ", ".join(schema.names[:8]) + (", …" if len(schema.names) > 8 else "")
             raise ValueError(f"{source} has no column {column!r}, it has {there}: rename the columns of items")
-    if len(wanted) < 2:
+    if len(columns) < 2:
         raise ValueError(f"{source} has no column of numbers beside {id!r}: give the features of training")
-    return wanted
+    return columns
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class JudgedOn(NamedTuple):
     name: str
     """Name of the items."""
     own: bool
-    """Whether its calibrator and thresholds were fitted on them."""
+    """True if the calibrator and thresholds were fitted on these items."""
     settings: EvaluateSettings
     device: torch.device
 

@@ -27,7 +27,7 @@ from steelyard.metrics.measures import number
 Floats: TypeAlias = NDArray[np.float64]
 
 ESTIMATE = "estimate"
-"""Name of the prior that is estimated from the items at hand."""
+"""Name of the prior that is estimated from the items themselves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Deployment:
     notes: tuple[str, ...] = ()
     """Warnings, one sentence each."""
     moves: bool = True
-    """Whether any probability changes."""
+    """True if any probability changes."""
     sets: LabelSets | None = None
     """Prior of whole label sets, whose frequencies are `prior`; None where each label is shifted alone."""
 

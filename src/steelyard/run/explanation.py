@@ -27,7 +27,7 @@ class Explanation(NamedTuple):
     score: float
     """0 where a bound of the query excludes the item."""
     admitted: bool
-    """Whether the bounds of the query admit the item."""
+    """True if the bounds of the query admit the item."""
     probabilities: dict[str, float]
     """η of each label of the query."""
     steps: tuple[Step, ...]

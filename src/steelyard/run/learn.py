@@ -81,7 +81,7 @@ class TrainingResult:
     datasets: Datasets
     """Items as the learner takes them."""
     single_label: bool
-    """Whether every item has exactly one label."""
+    """True if every item has exactly one label."""
     objective: Objective = field(init=False)
     """The objective after training."""
     outcome: Outcome = field(init=False)

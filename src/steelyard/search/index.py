@@ -215,7 +215,9 @@ class Index:
             statement = (Query.parse(query) if isinstance(query, str) else query).statement(now.names)
         if like is not None:
             if not self.n_numbers or engine is not None:
-                raise ValueError(NO_LIKENESS if engine is None else "items like one are found by DuckDB alone")
+                raise ValueError(
+                    NO_LIKENESS if engine is None else "only DuckDB finds similar items: leave `engine` out"
+                )
             ((excluded, embedding),) = self._located(now, [like], "v")
             if embedding is None:
                 raise ValueError(f"item {like!r:.60} came without an embedding: give another item")

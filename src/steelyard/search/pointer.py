@@ -60,7 +60,7 @@ def read(folder: Path) -> Pointer:
         if not all(type(n) is int and n >= 0 for n in numbers) or not pointer.n_labels or not pointer.files:
             raise ValueError("it holds something else where a number should be")
         if not all(isinstance(file.name, str) and _NAME.fullmatch(file.name) for file in pointer.files):
-            raise ValueError("it names a file that is none of an index")
+            raise ValueError("it names a file that does not belong to an index")
         if not isinstance(pointer.uuid, str) or not isinstance(pointer.notes, dict):
             raise ValueError("its UUID or its notes are of another type")
         return pointer

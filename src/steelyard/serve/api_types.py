@@ -22,10 +22,10 @@ class RunFacts(BaseModel):
     n_labels: int
     has_images: bool
     has_embeddings: bool
-    """Whether items can be searched by similarity."""
+    """True if items can be searched by similarity."""
     version: str
     review: bool
-    """Whether there are questions to answer."""
+    """True if there are questions to answer."""
 
 
 class LabelFacts(BaseModel):
@@ -67,16 +67,16 @@ class SearchResult(BaseModel):
     query: str
     """As it was parsed."""
     plain: bool
-    """Whether the text given as q says no more than wanted and unwanted labels do."""
+    """True if the text given as q is equivalent to wanted and unwanted labels."""
     terms: list[QueryTerm]
     hits: list[SearchHit]
     more: bool
-    """Whether there are more after these."""
+    """True if more items follow these."""
     n_items: int
     index: str
     """The UUID of the index: another one after the run was trained again."""
     generation: int
-    """How often that index was written."""
+    """Number of times that index was written."""
 
 
 class LabelProbability(BaseModel):
@@ -172,7 +172,7 @@ class DataPage(BaseModel):
     n_items: int | None
     imbalance: float | None
     groups: dict[str, int]
-    """How many labels are head (100 positives and more), medium and tail (fewer than 20)."""
+    """Number of labels that are head (100 positives and more), medium and tail (fewer than 20)."""
     together: list[str]
     """The labels of the table below."""
     conditional: list[list[float | None]]

@@ -174,7 +174,7 @@ def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
 
     @app.get("/api/label", response_model=api_types.LabelPage, responses=PROBLEMS)
     async def label(request: Request, name: Name) -> Response:
-        """Return how a label does: reliability, precision and recall, the items it is surest about."""
+        """Return a label's reliability, precision and recall, and its most and least probable items."""
         return await answer(request, RunView.label, name)
 
     @app.get("/api/data", response_model=api_types.DataPage, responses=PROBLEMS)

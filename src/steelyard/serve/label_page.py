@@ -29,7 +29,7 @@ NOT_MEASURED: dict[str, Any] = {
     "wrong": [],
     "missed": [],
 }
-"""What `performance` gives where nothing is known to be true."""
+"""The result of `performance` where no labels are known."""
 
 
 def performance(label: int, truth: IndexTruth) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Pictures:
         except (OSError, ValueError):  # a null character, a loop of links
             raise Missing("the image of the item cannot be found") from None
         if not (Path(path).is_absolute() and real.lower().endswith(EXTENSIONS)):
-            raise Missing("what the index lists for the item is no image file")
+            raise Missing("the index lists a file for the item that is no image")
         if not real.startswith(self.root.rstrip(os.sep) + os.sep):
             raise Missing("the image of the item lies outside of the folder of images")
         if not os.path.isfile(real):  # noqa: PTH113  (a Path would raise for names that no file can have)

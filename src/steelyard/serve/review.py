@@ -24,11 +24,11 @@ from steelyard.data.review import ANSWER_COLUMNS, Answer, Reply, read_answers, r
 from steelyard.serve.guards import Missing, Refusal
 
 ENDING = ".answers.csv"
-"""Where answers go by default: beside the queue, under its name with this ending."""
+"""Ending of the default file of answers, which lies beside the queue and has its name."""
 LONGEST_NAME = 80
 """Characters of who answers."""
 MOST_OF_ONE = 20
-"""Rows that one question may fill in the file, taken back or not, as long as the server runs."""
+"""Rows that one question may fill in the file, undone or not, as long as the server runs."""
 RATE, BURST = 10.0, 30
 """Answers a second, and how many may come at once."""
 
@@ -94,16 +94,16 @@ class Review:
         """Append an answer to the file and return how far the queue is; see `api_types.ReviewProgress`."""
         key = (id, label)
         if key not in self._places:
-            raise Missing("this is no question of the queue")
+            raise Missing("the queue has no such question")
         if answer not in get_args(Reply):
-            raise Refusal("the answer is none of y, n, ? and undo")
+            raise Refusal("the answer is unknown: give y, n, ? or undo")
         name = "".join(c for c in who if c.isprintable()).strip()[:LONGEST_NAME] or self.who
         with self._lock:
             self._count(key)
             with sole(self._lock_file, waits=True):
                 self._catch_up()
                 if answer == "undo" and key not in self._given:
-                    raise Conflict("there is no answer to take back")
+                    raise Conflict("there is no answer to undo")
                 when = datetime.now(UTC).isoformat(timespec="seconds")
                 self._append([harmless(id), harmless(label), answer, harmless(name), when])
             self._catch_up()

@@ -90,5 +90,5 @@ def _fields(body: bytes) -> dict[str, str]:
     except (ValueError, RecursionError):
         raise BadBody("the body is not JSON") from None
     if not (isinstance(given, dict) and set(given) == _FIELDS and all(isinstance(x, str) for x in given.values())):
-        raise BadBody("the body is not an object with the texts id, label, answer and who")
+        raise BadBody("the body must be an object with the texts id, label, answer and who")
     return given

@@ -164,10 +164,10 @@ def fits(data: Any, device: torch.device) -> bool:
     return bool(len(data) * (a_row + data.labels.rows([0]).nbytes) <= room)
 
 
-def n_workers(wanted: int, data: Any) -> int:
-    """Return how many processes fetch items: as wanted, or those there are cores for; none for arrays."""
-    if wanted >= 0:
-        return wanted
+def n_workers(requested: int, data: Any) -> int:
+    """Return how many processes fetch items: as requested, or those there are cores for; none for arrays."""
+    if requested >= 0:
+        return requested
     if data is not None and is_array(data):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

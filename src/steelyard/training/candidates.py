@@ -282,7 +282,7 @@ def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
 
 
 def macro_log_loss(log_odds: Tensor, targets: Tensor) -> float:
-    """Return the log-loss of known cells, the mean over labels; cells whose log-odds are NaN are left out."""
+    """Return the log-loss of known labels, the mean over labels; those whose log-odds are NaN are left out."""
     cost, counted = _costs(log_odds, targets)
     n = counted.sum(0)
     return float((cost.sum(0) / n.clamp_min(1))[n > 0].mean())

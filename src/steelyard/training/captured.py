@@ -51,7 +51,7 @@ class Captured(Eager):
     A graph finds everything that changes at a fixed place on the device: the number of the step, the epoch's order and
     random numbers, learning rates, and the share by which the average follows. PLM's masks and the picks of partial
     annotation are drawn once an epoch. Where the objective is another function from some epoch on (deferred weights),
-    steps are recorded anew. What cannot be recorded runs as `Eager` would run it, and a line in the log says why.
+    steps are recorded again. What cannot be recorded runs as `Eager` would run it, and a line in the log says why.
     """
 
     batches: Resident

@@ -61,9 +61,9 @@ class Checkpoints:
             return None
         remove_partial(self.folder)
         for file in reversed(self._files()):
-            if (found := self._loaded(file)) is None:
+            if (loaded := self._loaded(file)) is None:
                 continue
-            tensors, notes = found
+            tensors, notes = loaded
             if notes.get("format") != FORMAT:
                 raise ValueError(f"{file} is a checkpoint of another version: train again with --overwrite")
             if notes["best_file"] and self._loaded(self.folder / notes["best_file"]) is None:
@@ -128,7 +128,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Take back what `optimizer_tensors` gave."""
+    """Restore the state that `optimizer_tensors` returned."""
     whole = optimizer.state_dict()
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -173,9 +173,9 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         raise ValueError(f"{path} does not exist: give a file that Steelyard wrote")
     try:
         with safe_open(path, framework="pt") as file:
-            found = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(found[_ENTRY]) if _ENTRY in found else found  # the first version had three entries
+        header = json.loads(metadata[_ENTRY]) if _ENTRY in metadata else metadata  # the first version had three entries
         if zlib.crc32(header["notes"].encode()) != int(header["notes_crc32"]):
             raise ValueError("the checksum of its notes is wrong")
         sums = json.loads(header["crc32"])

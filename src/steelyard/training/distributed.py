@@ -25,7 +25,7 @@ def together(work: Callable[[], Found]) -> Found:
         return work()
     mistake: Exception | None = None
     try:
-        found = work()
+        result = work()
     except (ValueError, OSError) as error:
         mistake = error
     try:
@@ -33,7 +33,7 @@ def together(work: Callable[[], Found]) -> Found:
     except RuntimeError:  # one that failed has said why, and is gone already
         raise SystemExit(2) from None
     if not bool(failed.any()):
-        return found
+        return result
     if mistake is not None and not bool(failed[: group.rank()].any()):
         raise mistake
     raise SystemExit(2)

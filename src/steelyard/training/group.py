@@ -22,8 +22,8 @@ def joined() -> Iterator[None]:
 
     After a failure it is not left: that would wait for the other processes, which may be gone or wait themselves.
     """
-    wanted = "WORLD_SIZE" in os.environ and "RANK" in os.environ and not dist.is_initialized()
-    if not wanted:
+    launched = "WORLD_SIZE" in os.environ and "RANK" in os.environ and not dist.is_initialized()
+    if not launched:
         yield
         return
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Everything about a training that changes from step to step, to be kept and taken back as one."""
+"""The state of a training that changes from step to step, saved and restored as a whole."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Job:
         return State(tensors, notes) if group.is_first() else None
 
     def restore(self, state: State) -> None:
-        """Take back what `state` gave."""
+        """Restore a state that `state` returned."""
         tensors, notes = state
         for name in _COUNTED:
             setattr(self, name, notes[name])

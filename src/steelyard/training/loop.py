@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     seconds: float
     """Seconds of training without validation, summed over all sessions."""
     stopped_early: bool
-    """Whether training stopped because the monitored score no longer improved."""
+    """True if training stopped because the monitored score no longer improved."""
     converged: bool | None
     """False if the last epochs still improved clearly; None if nothing was monitored."""
     damaged: list[str]

@@ -233,7 +233,7 @@ def run_race(
         budget: work units, 0 for `BUDGET`; candidates that would exceed it are skipped.
         single: whether the result must be a single candidate.
         folds: (N,), the fold of each item; by default folds that share out each label.
-        assumed: labels of which only positives are known: their unknown cells are given as absent.
+        assumed: labels of which only positives are known: their unknown labels are given as absent.
         audit: features and targets of fully labelled items, which decide among the finalists instead of the folds.
         say: takes a sentence about progress.
         cells: coefficients (N, L) of the loss, where items have weights; held-out items are judged without them.

@@ -30,11 +30,11 @@ class OptimizerSettings:
     weight_decay: float = 0.01
     """Weight decay."""
     decay_all: bool = True
-    """Whether biases and normalisation scales decay too, as in the papers' recipes."""
+    """Let biases and normalisation scales decay too, as in the papers' recipes."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
-    """Whether SGD uses Nesterov's momentum."""
+    """Use Nesterov's momentum in SGD."""
     betas: tuple[float, float] = (0.9, 0.999)
     """β₁ and β₂ of AdamW."""
     backbone_lr: float = 1.0
@@ -173,21 +173,20 @@ class TrainSettings:
     out: str = ""
     """Run folder."""
     learner: Learner = "auto"
-    """How the model is trained. race: small models over features compete (what recipe auto does). linear: one linear
+    """Training method. race: small models over features compete (what recipe auto does). linear: one linear
     model, fitted to convergence. loop: a network trained step by step. loop_from_regression: the same for a linear
     model that starts at logistic regression. blocks: a linear model of many labels, trained one block of labels at a
     time. auto takes what suits data and recipe."""
     budget: float = 0.0
     """Work that a race may spend, in multiplications of its models; 0 is about two minutes on two cores."""
     single: bool = False
-    """Whether a race must end with one candidate instead of an average of several."""
+    """End a race with one candidate instead of an average of several."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the network; auto is bfloat16 on a GPU that supports it, else float32. Losses are always float32."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Whether the network is compiled and its steps are captured as CUDA graphs; auto does so if the data fit on the
-    GPU."""
+    """Compile the network and capture its steps as CUDA graphs; auto does so if the data fit on the GPU."""
     workers: int = -1
     """Processes that decode images, per training process; -1 is the number of cores, at most eight."""
     ema: float = 0.0
@@ -206,11 +205,11 @@ class TrainSettings:
     checkpoint_seconds: float = 60.0
     """Minimum time between checkpoints; with pseudo-labels there is also one at the end of every epoch."""
     tensorboard: bool = False
-    """Whether the history is also written for TensorBoard (needs the package tensorboard)."""
+    """Also write the history for TensorBoard (needs the package tensorboard)."""
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
-    """Which items an epoch visits."""
+    """Selection of the items that an epoch visits."""
     augment: AugmentSettings = field(default_factory=AugmentSettings)
-    """How training images are varied."""
+    """Variation of training images."""
 
     def __post_init__(self) -> None:
         least("train.validate_every", self.validate_every, 1)

@@ -67,7 +67,7 @@ def features_of(data: Any) -> FeatureMatrix:
 
 
 def positives_only(targets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the labels (L,) of which only positives are known: unknown cells, and fewer than ten known negatives."""
+    """Return the labels (L,) of which only positives are known: some unknown, and fewer than ten known negatives."""
     unknown = (targets == UNKNOWN).any(0)
     negatives = ((targets != UNKNOWN) & (targets < 0.5)).sum(0)
     return np.asarray(unknown & (negatives < FEW_NEGATIVES))

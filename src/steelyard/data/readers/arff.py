@@ -64,7 +64,7 @@ def arff(path: PathLike, xml: PathLike | None = None) -> ArrayDataset:
 
 def _xml_beside(path: Path) -> Path | None:
     stems = [path.stem, re.sub(r"-(train|test)$", "", path.stem)]
-    return next((found for stem in stems if (found := path.with_name(f"{stem}.xml")).is_file()), None)
+    return next((file for stem in stems if (file := path.with_name(f"{stem}.xml")).is_file()), None)
 
 
 def _named(file: Path, attributes: Sequence[Attribute], path: PathLike) -> list[int]:
@@ -255,8 +255,8 @@ def _cells(text: str, n_attributes: int, path: PathLike, line: int) -> Iterable[
         return _sparse_cells(text, n_attributes, path, line).items()
     values = _split(text)
     if values is None or len(values) != n_attributes:
-        found = "badly quoted values" if values is None else f"{len(values)} values"
-        _fail(path, line, f"{found} for {n_attributes} attributes")
+        actual = "badly quoted values" if values is None else f"{len(values)} values"
+        _fail(path, line, f"{actual} for {n_attributes} attributes")
     return enumerate(values)
 
 

@@ -59,7 +59,7 @@ def multi_mnist(root: PathLike, train: bool = True, seed: int = 0) -> ArrayDatas
 def multi_mnist_digits(root: PathLike, seed: int = 0, held_out: float = 0.1) -> tuple[ArrayDataset, ArrayDataset]:
     """Return single training digits, and pairs of held-out digits for validation.
 
-    They are for training that forms and shifts pairs anew at every step (train.augment: pad_crop 6, overlay 1). Digits
+    They are for training that forms and shifts new pairs at every step (train.augment: pad_crop 6, overlay 1). Digits
     are centred in images uint8 (1, 32, 32) and have one label each; the pairs are those of `multi_mnist_held_out`.
 
     Args:
@@ -173,7 +173,7 @@ def _partners(n: int, seed: int) -> Index:
 def balanced_pairs(images: ArrayLike, classes: ArrayLike, seed: int = 0) -> tuple[Images, Labels]:
     """Pair each digit with a random one of each other class (the test set): images (9M, 32, 32) and labels.
 
-    Both digits of a picture are padded and shifted anew, as in `imbalanced_pairs`. With m_c digits of class c among M,
+    Both digits of a picture are padded and shifted again, as in `imbalanced_pairs`. With m_c digits of class c among M,
     label c has exactly 8 m_c + M positives for every seed. The nine pictures of a digit are consecutive.
 
     Args:

@@ -1,4 +1,4 @@
-"""VISPR as its owners publish it: a JSON file an image, with the privacy attributes that it shows."""
+"""VISPR as its owners publish it: one JSON file per image, with the privacy attributes that it shows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def vispr(root: PathLike, split: str, **how: Unpack[Decoding]) -> ImageDataset:
     check_choice(split, ("train", "val", "test"), "split")
     home = Path(root)
     places = [home / "annotations" / f"{split}2017", home / f"{split}2017"]
-    files = next((found for place in places if (found := sorted(place.glob("*.json")))), [])
+    files = next((matches for place in places if (matches := sorted(place.glob("*.json")))), [])
     if not files:
         raise DataError(f"there are no JSON files in {' nor in '.join(map(str, places))}: unpack the annotations there")
     column = {name: i for i, name in enumerate(VISPR_LABELS)}

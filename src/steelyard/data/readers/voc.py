@@ -1,4 +1,4 @@
-"""Pascal VOC as its owners publish it: a list of images and one file a class in `ImageSets/Main/`."""
+"""Pascal VOC as its owners publish it: a list of images and one file per class in `ImageSets/Main/`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ Form = Literal["wide", "list", "long"]
 
 @dataclass(frozen=True)
 class Guess:
-    """How a manifest is read; `guess(source, given)` fills in what is None.
+    """The layout of a manifest; `guess(source, given)` fills in the fields that are None.
 
     form: "wide", a column for each label; "list", all labels of an item in one cell; "long", a row for each label of
         an item.

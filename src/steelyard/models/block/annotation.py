@@ -60,7 +60,7 @@ class BlockAnnotation:
         self.said = bias.new_empty(len(self.next[0]))
 
     def _picked(self, targets: SparseTargets, share: slice, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return the unknown cells that an epoch picks, ordered by row and label."""
+        """Return the unknown labels that an epoch picks, ordered by row and label."""
         rows, labels = targets.rows.long(), targets.labels.long()
         if targets.fill == 0:
             here = (targets.values < 0) & (labels >= share.start) & (labels < share.stop)

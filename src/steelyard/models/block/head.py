@@ -163,7 +163,7 @@ class BlockHead(nn.Module):
         return state
 
     def load_whole_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `whole_state` gave, to however many processes."""
+        """Load the state that `whole_state` returned, with any number of processes."""
         here = {name: x.shape for name, x in self.state_dict().items()}
         self.load_state_dict({name: x if x.shape == here[name] else x[self.share] for name, x in state.items()})
 
@@ -203,7 +203,8 @@ class BlockHead(nn.Module):
     ) -> Value:
         if targets.shape != (len(features), self.n_labels):
             raise ValueError(
-                f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here"
+                f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here: "
+                "give one row per item and one column per label"
             )
         checked(objective)
         job = _BlockPass(self, targets, objective, lr, index)
@@ -271,23 +272,23 @@ class BlockHead(nn.Module):
         """Return of which items (B,) all predictions are below .1, where the rule asks for it; else of none."""
         if not rule.use_p:
             return torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        found = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        n_high = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         for labels in self.blocks(_BLOCK_OF_MOST):
             z = torch.mm(x, self.weights_of(labels).t()).to(self.bias.dtype) + self.bias[labels]
-            found += ~(z.amax(1) < LOW)
-        return (summed(found) if self.share != slice(0, self.n_labels) else found) == 0
+            n_high += ~(z.amax(1) < LOW)
+        return (summed(n_high) if self.share != slice(0, self.n_labels) else n_high) == 0
 
     def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:
         """Return the label-pair regularisers of a batch."""
-        found = [part for part in objective.regularizers if isinstance(part, LabelPair)]
+        parts = [part for part in objective.regularizers if isinstance(part, LabelPair)]
         loss = checked(objective)
-        if found and self.share != slice(0, self.n_labels):
+        if parts and self.share != slice(0, self.n_labels):
             raise ValueError("label pairs need all labels, but they are split over processes: leave LabelPair out")
-        if not found or self.n_labels < 2:
+        if not parts or self.n_labels < 2:
             return []
         present = targets.values > 0
         logits = self._logits_at(x, targets.rows[present], targets.labels[present])
-        return [BlockPairs(part, loss, targets, logits) for part in found]
+        return [BlockPairs(part, loss, targets, logits) for part in parts]
 
     def _penalty(self, x: Tensor, pairs: list[BlockPairs]) -> Tensor | float:
         """Go through the labels to add up what pairs cost, and what they want of each positive."""

@@ -22,7 +22,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class BlockOptimizer:
-    """How a `BlockHead` updates its weights while it goes through them.
+    """The optimizer that updates a `BlockHead` block by block.
 
     Args:
         kind: "sgd", "momentum" (m ← μm + g, w ← w − lr·m) or "adam" (with decoupled weight decay, as AdamW).
@@ -99,7 +99,7 @@ class Moments(nn.Module):
         return torch.tensor(self.n_steps)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Restore the state that `get_extra_state` returned."""
         self.n_steps = int(state)
 
     def step(self, weight: Tensor, slopes: Tensor, x: Tensor, first: int, lr: float, scale: float) -> None:

@@ -137,7 +137,7 @@ class _Training:
                 since = self._pause(since)
                 self._save()
                 if group.agreed(stop.is_set()):
-                    raise Stopped(f"stopped in epoch {self.epoch}; the same command goes on from there")
+                    raise Stopped(f"stopped in epoch {self.epoch}; run the same command again to continue")
         self._pause(since)
         record = self._record(steps)
         self.history.append(record)
@@ -147,7 +147,7 @@ class _Training:
         if group.agreed(self._wants(stop) or is_last or self.store is not None):
             self._save()
         if group.agreed(stop.is_set()) and not is_last:
-            raise Stopped(f"stopped after epoch {self.epoch - 1}; the same command goes on from there")
+            raise Stopped(f"stopped after epoch {self.epoch - 1}; run the same command again to continue")
         return record
 
     def _take(self, batch: NDArray[np.int64]) -> None:

@@ -20,7 +20,7 @@ function frame(title, across, up, height, bottom) {
     svg("text", { x: 13, y: (TOP + bottom) / 2, "text-anchor": "middle", class: "axis", transform: `rotate(-90 13 ${(TOP + bottom) / 2})` }, up));
 }
 
-/** How often the label was there, against the probability said; below it, how many items each bin has. */
+/** The share of items with the label against the mean probability; below it, the number of items per bin. */
 export function reliability(bins) {
   const bottom = H - BOTTOM, strip = 56, height = H + strip;
   const most = Math.log10(Math.max(1, ...bins.counts) + 1);
@@ -34,7 +34,7 @@ export function reliability(bins) {
     chart.append(
       svg("line", { class: "spread", x1: x, x2: x, y1: py(bins.low[i]), y2: py(bins.high[i]) }),
       svg("rect", { class: "count", x: left + 1, width: Math.max(1, right - left - 2), y: floor - tall, height: tall },
-        svg("title", {}, `${count(n)} items said ${chance(bins.confidence[i])} on average, present in ${chance(bins.frequency[i])}`)));
+        svg("title", {}, `${count(n)} items, mean probability ${chance(bins.confidence[i])}, present in ${chance(bins.frequency[i])}`)));
     points.push([x, py(bins.frequency[i]), n]);
   });
   chart.append(svg("polyline", { class: "line", points: points.map(([x, y]) => `${x},${y}`).join(" ") }),

@@ -45,7 +45,7 @@ export function labelPage(main, app, first) {
       // items at or above t: those of the last point of the curve that is not below it
       let i = -1;
       while (i < last && page.curve.threshold[i + 1] >= t) i += 1;
-      if (i < 0) { mark(1, 0); said.textContent = `At ${t.toFixed(3)} nothing is said to have it.`; return; }
+      if (i < 0) { mark(1, 0); said.textContent = `At ${t.toFixed(3)} no item is decided to have it.`; return; }
       const precision = page.curve.precision[i], recall = page.curve.recall[i];
       mark(precision, recall);
       const f1 = precision + recall ? (2 * precision * recall) / (precision + recall) : 0;
@@ -64,17 +64,17 @@ export function labelPage(main, app, first) {
       el("p", {}, el("a", { class: "button", href: search, "data-link": true }, "Find items")),
       el("div", { class: "tiles" },
         tile("positives in training", page.positives === null ? "–" : count(page.positives), page.known === null ? null : `known for ${count(page.known)} items`),
-        tile("threshold", page.threshold === null ? "never said" : page.threshold.toFixed(3)),
+        tile("threshold", page.threshold === null ? "never decided" : page.threshold.toFixed(3)),
         tile("average precision", page.average_precision === null ? "–" : page.average_precision.toFixed(3)),
         tile("calibration error (ECE)", page.calibration_error === null ? "–" : page.calibration_error.toFixed(4)),
         tile(page.part ? `present of ${count(page.n_items)} ${page.part} items` : "items with known labels", count(page.n_present))),
       page.note ? el("p", { class: "notice" }, page.note) : "",
       el("div", { class: "pair" },
-        page.bins ? el("section", {}, el("h2", {}, "Reliability"), reliability(page.bins), el("p", { class: "quiet" }, "On the line, what is said with probability p is true p of the time. Below: items per bin, log scale.")) : "",
+        page.bins ? el("section", {}, el("h2", {}, "Reliability"), reliability(page.bins), el("p", { class: "quiet" }, "On the line, a share p of the items with probability p have the label. Below: items per bin, log scale.")) : "",
         curves(page) ?? ""),
-      strip("Surest and right", "Annotated present, with the highest probability.", page.right) ?? "",
-      strip("Surest and wrong", "Annotated absent, with the highest probability: mistakes of the model, or of the annotation.", page.wrong) ?? "",
-      strip("Missed", "Annotated present, with the lowest probability.", page.missed) ?? "",
+      strip("Present, most probable", "Annotated present, with the highest probability.", page.right) ?? "",
+      strip("Absent, most probable", "Annotated absent, with the highest probability: errors of the model or of the annotation.", page.wrong) ?? "",
+      strip("Present, least probable", "Annotated present, with the lowest probability.", page.missed) ?? "",
       page.neighbours.length ? el("section", {}, el("h2", {}, "Seen together with"), el("p", { class: "cloud" }, page.neighbours.map(({ label, share }) =>
         el("a", { class: "tag", href: write({ ...EMPTY, page: "label", name: label }), "data-link": true }, label, el("span", { class: "quiet" }, ` ${(100 * share).toFixed(0)} %`))))) : "");
   }
