@@ -206,7 +206,7 @@ def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:
 
 
 class _Inputs(NamedTuple):
-    """What the input is made of, as `Guess` calls it."""
+    """Parts of the input, named as in `Guess`."""
 
     images: Path | None
     text: str | None
