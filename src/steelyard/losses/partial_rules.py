@@ -1,10 +1,4 @@
-"""Rules for unknown labels from 2021 to 2024, each a map to the cells (a, b) of a loss.
-
-Sources: Youngwook Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification, CVPR 2022. Youcai
-Zhang et al., Simple and Robust Loss Design for Multi-Label Learning with Missing Labels, arXiv 2021. Emanuel
-Ben-Baruch et al., Multi-label Classification with Partial Annotations using Class-aware Selective Loss, CVPR 2022.
-Donghao Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022. Yanxi
-Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, arXiv 2024.
+"""Rules for unknown labels from 2021 to 2024 (titles in docs/reference/rules-for-unknown.md), each a map to cells (a, b).
 
 All but `Teacher` change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that
 of its paper; its value may differ by what no gradient depends on.
