@@ -56,7 +56,8 @@ def test_mean_probabilities_are_frequencies_and_cost_no_more_than_the_constant(
     n, rare = np.array(POSITIVES), slice(0, 3)
     off = np.abs(eta.mean(0) / y.mean(0) - 1)
     assert (off < 4 / np.sqrt(n))[rare].all(), off  # counts of n positives are off by 1/√n
-    assert (off[3:] < (0.35 if validation == 0 else 0.1)).all(), off  # draws by class are undone as if labels were independent
+    # draws by class are undone as if labels were independent given the item
+    assert (off[3:] < (0.35 if validation == 0 else 0.1)).all(), off
     frequency, eta = new_y.mean(0), np.clip(eta, 1e-12, 1 - 1e-12)
     cost = -np.where(new_y, np.log(eta), np.log1p(-eta)).mean(0)
     constant = -(frequency * np.log(frequency) + (1 - frequency) * np.log1p(-frequency))

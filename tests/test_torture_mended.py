@@ -138,6 +138,15 @@ def test_an_interrupted_import_is_one_line(name: str) -> None:
     assert (done.returncode, done.stderr) == (130, "steelyard: stopped\n")
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_python_shuts_down_changes_no_exit_code(name: str) -> None:
+    kill = f"atexit.register(lambda: os.kill(os.getpid(), signal.{name}))"
+    typed = "from steelyard import cli; sys.argv = ['steelyard', '--version']; cli.main()"
+    code = f"import atexit, os, signal, sys; {kill}; {typed}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_stop_while_a_compiled_library_is_imported_ends_at_once() -> None:
     """A KeyboardInterrupt inside of torch's own start ends in an abort."""
     script = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from steelyard._signals import stoppable
+from steelyard._signals import Stop, stoppable
 
 try:
     from typer import TyperException as UsageProblem
@@ -189,6 +190,8 @@ def main() -> None:
                 code = _said(Interrupted("stopped") if lost else problem)
     except KeyboardInterrupt:  # in the moment before it is listened for
         code = _said(Interrupted("stopped"))
+    finally:
+        atexit.register(Stop().deafen)  # the outcome is told: a signal while Python shuts down does not change it
     sys.exit(code)
 
 
