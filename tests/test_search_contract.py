@@ -450,6 +450,17 @@ def test_a_killed_first_build_can_be_done_again(tmp_path: Path) -> None:
         assert Index.open(folder).n_items == 40
 
 
+def test_what_a_full_disk_left_is_removed(tmp_path: Path) -> None:
+    """The database that was being written, and the log beside it, in a folder that never became an index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in (".0a.duckdb.partial", ".0a.duckdb.partial.wal"):
+        (folder / name).write_bytes(b"half")
+    with Index.build(folder, ["a"], np.array([[0.5]]), ["cat"]) as index:
+        assert len(index) == 1
+    assert not list(folder.glob(".*.partial*"))
+
+
 @pytest.mark.usefixtures("trusting")
 def test_kills_at_random_moments(tmp_path: Path, writers: Writers) -> None:
     g = random.Random(7)

@@ -70,7 +70,7 @@ def naming(path: Path, folder: Path | None = None) -> Iterator[None]:
 
 def remove_partial(folder: Path) -> None:
     """Remove what a killed process left half written in `folder`."""
-    for left in folder.glob(".*.partial"):
+    for left in (*folder.glob(".*.partial"), *folder.glob(".*.partial.wal")):  # the log of a database that is written
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:

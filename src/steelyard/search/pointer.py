@@ -17,7 +17,7 @@ _OLD: Final = "manifest.json"  # of the first version, whose parts were Parquet 
 _FORMAT, _VERSION = "steelyard index", 2
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.duckdb")
 _OURS: Final = re.compile(
-    r"[0-9a-f]{32}(\.duckdb|-\d+\.parquet)|\.writing\S*|\..+\.partial|(index|manifest)\.json"
+    r"[0-9a-f]{32}(\.duckdb|-\d+\.parquet)|\.writing\S*|\..+\.partial(\.wal)?|(index|manifest)\.json"
     r"|(part|dead)-\d{6,}\.(parquet|arrow)"
 )
 
