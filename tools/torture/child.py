@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from steelyard import cli
+from steelyard._signals import Stop
 
 COUNT, FULL, KILL = range(3)
 """What `faults.c` does at the n-th write: nothing, refuse it and all later ones, end the process."""
@@ -194,6 +195,7 @@ def _become(args: Sequence[str], folder: Path, prepare: Callable[[], object] | N
     except BaseException:
         traceback.print_exc()
     finally:
+        Stop().deafen()  # which a process of its own does at its exit
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         n = written()
