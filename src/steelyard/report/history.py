@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -39,7 +38,7 @@ def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
     epochs, values = [], []
     for line in history:
         value = get(line, *path)
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) < 1e300:
             epochs.append(int(line["epoch"]))
             values.append(float(value))
     return epochs, values

@@ -79,7 +79,7 @@ def _attributes(content: Any, path: Path) -> list[str]:
 
 def _box(person: Any, path: Path, where: str) -> tuple[float, float, float, float]:
     box = field(person, "bbox", list, path, where)
-    sides = [side for side in box if isinstance(side, (int, float)) and math.isfinite(side)]
+    sides = [side for side in box if isinstance(side, (int, float)) and abs(side) < 1 << 31]
     x, y, width, height = map(float, sides) if len(box) == len(sides) == 4 else (0.0, 0.0, 0.0, 0.0)
     if not (x < x + width < math.inf and y < y + height < math.inf):
         raise damaged(path, f"{where}: bbox is {box!r:.60} and must be x, y, width, height in pixels")
