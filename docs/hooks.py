@@ -259,7 +259,7 @@ FILLED: dict[str, Callable[[], str]] = {
     "extras": extras,
     "gallery": gallery,
 }
-"""What stands in place of each comment."""
+"""The function that fills in each comment."""
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
