@@ -15,8 +15,9 @@ from steelyard_papers.db import base_of, db_scores
 from steelyard_papers.db_rows import CONSTANTS
 from steelyard_papers.db_rows import rows as db_rows
 from steelyard_papers.findings import above, beside_best, gain, over
+from steelyard_papers.frozen_features import COCO_FEATURES, VOC_FEATURES
 from steelyard_papers.markdown import best_row
-from steelyard_papers.pal import OURS, SETTINGS, studied
+from steelyard_papers.pal import OURS, SETTINGS, settings_on, studied, thinned
 from steelyard_papers.published import RANKED
 from steelyard_papers.reproduction import BEYOND, Job, Reproduction
 from steelyard_papers.result import Result, beside
@@ -255,6 +256,21 @@ def _pal(sources: Sequence[Source], make: Callable[[Settings, str], tuple[Row, .
     return replace(result, notes=(f"auto chooses: {'; '.join(names)}", count))
 
 
+def _over_features(job: Job) -> Result:
+    """`auto` under the linear layer of the tables, over features of COCO and VOC."""
+    parts, names = {}, []
+    for source in present(job.data_root, (COCO_FEATURES, VOC_FEATURES)):
+        whole = source.open(job.data_root)
+        for setting in settings_on(source, list(SETTINGS)[: 1 if job.smoke else None]):
+            labels = thinned(whole, setting, 0, source, job.data_root).train.labels
+            name, objective = chosen(labels)
+            job.progress(f"{source.name}, {setting}: {name}")
+            names.append(f"{source.name}, {setting}: {name}")
+            row = Row("auto", short_epochs(objective, labels), setting)
+            parts[f"{source.name}, {setting}"] = studied(job, source, setting, lambda _k, _data, row=row: [row])
+    return replace(beside(parts), notes=(f"auto chooses: {'; '.join(names)}",))
+
+
 def _whatever_k(
     make: Callable[[Settings, str], tuple[Row, ...]], objective: Settings, _positives: float, data: str
 ) -> Sequence[Row]:
@@ -363,6 +379,18 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
         "objective alone by the row under a linear layer at 160; the hidden layer was looked for after that row had "
         "been seen, on the test items, to stay below some of theirs; so was bce in the place of pal for PAL 0.3, and "
         f"taken since it is better on held-out items too (examples/choose_partial_recipe.py); {ROW}",
+        against=_PAL_TABLES,
+        says=partial(over, "auto"),
+    ),
+    Reproduction(
+        "pal-beyond-features",
+        BEYOND,
+        "auto with partial labels, over features of frozen networks: mAP",
+        (one_of((COCO_FEATURES, VOC_FEATURES), VOC_FEATURES),),
+        2,
+        _over_features,
+        note="the objective that auto chooses for the training labels, under the linear layer of pal-table3 to "
+        f"pal-table6 and by their schedule, to be compared with their rows; {ROW}",
         against=_PAL_TABLES,
         says=partial(over, "auto"),
     ),

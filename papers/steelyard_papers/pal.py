@@ -15,10 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from steelyard.config.recipes import settings
 from steelyard.data import keep_labels, keep_positives, keep_single_positive
 from steelyard.labels import Labels
-from steelyard.metrics import mean_average_precision
+from steelyard.metrics import average_precision, calibration_error, rarest_labels
 from steelyard.objective.parts import Part
 from steelyard.report.canvas import MARKERS, SERIES, drawing, key
 from steelyard.run.datasets import Datasets
@@ -126,9 +128,17 @@ def ablation(positives: float, data: str) -> tuple[Row, ...]:
     return tuple(Row(name, rule("annotation", **(PROPOSED | changed)), data) for name, changed in made.items())
 
 
+RAREST = "mAP of the rarest fifth"
+
+
 def pal_scores(trial: Trial) -> Measured:
-    """Return the mAP over the labels that have a positive test item, in per cent."""
-    return Measured({"mAP": 100 * mean_average_precision(trial.logits, trial.targets)})
+    """Return the mAP over the labels that have a positive test item, that of the rarest fifth, and ACE, in per cent."""
+    ap = 100 * average_precision(trial.logits, trial.targets).numpy()
+    rarest = ap[rarest_labels(trial.counts, max(1, len(ap) // 5))]
+    values = {"mAP": float(np.nanmean(ap)), RAREST: float(np.nanmean(rarest)) if np.isfinite(rarest).any() else None}
+    if trial.reading.has_probability:
+        values["ACE"] = 100 * float(calibration_error(trial.reading.probability(trial.logits), trial.targets).ace)
+    return Measured(values)
 
 
 def there(root: Path, sources: Sequence[Source] = _SOURCES) -> list[Source]:
@@ -164,7 +174,7 @@ def studied(job: Job, source: Source, setting: str, make: Callable[[float, str],
     positives = round(float(labels.prior[labels.n_known > 0].sum()), 3)
     made = make(positives, setting)
     if isinstance(source, FeatureSource) and setting.startswith(POSITIVES_ONLY):  # a layer that starts at the prior
-        made = [row for row in made if row.settings["objective"]["unknown"].kind != "ignore"]
+        made = [row for row in made if row.settings.get("objective", {}).get("unknown") != Part("ignore")]
     return study(
         replace(job, validation=0.0),
         source.over(_BASE),
