@@ -285,8 +285,8 @@ def table(document: dict[str, Any]) -> str:
     lines.append(
         f"\n{items['train']:,} training items ({items['held_out']:,} of them held out to choose), {items['test']:,} "
         f"test items; known positives per item: {kept}, of {document['positives'][FULL]:g}. Mean test mAP in per cent "
-        "± standard deviation over seeds; in brackets the 95 % interval, over test items, of the difference to `an`. BCE "
-        f"with all labels known: {full:.2f}. Measured on {document['device']} at {document['commit'][:12]}."
+        "± standard deviation over seeds; in brackets the 95 % interval, over test items, of the difference to `an`. "
+        f"BCE with all labels known: {full:.2f}. Measured on {document['device']} at {document['commit'][:12]}."
     )
     return "\n".join(lines)
 
