@@ -5,51 +5,80 @@
 DATA holds `mulan/` as for `bench/defaults.py`, whose settings these are: ppl, 30 % of the positives known; spl, one
 positive per item known. Features are standardised; AdamW for 40 epochs of batches of 128, rate .01 falling to 0 by a
 cosine, decay .001, for every rule the same and none chosen on anything. Test mAP in per cent, all labels known there,
-mean over seeds. Minutes on one core.
+mean over seeds. Minutes on one core. `bench/rules_on_coco.py` compares them on photographs, each with its settings
+chosen.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import steelyard as sy
 from defaults import load, masked
 from steelyard.config.build import make_objective
 from steelyard.config.settings import load_config
 from steelyard.objective import prior_logits
+from steelyard.training.optimizer import make_optimizer, rate, set_rate
+from steelyard.training.settings import OptimizerSettings, ScheduleSettings
 
 SETS = ("emotions", "scene", "yeast")
 SETTINGS = ("ppl", "spl")
 RULES = ("an", "wan", "epr", "role", "ll-r", "ll-ct", "ll-cp", "splc", "selective", "em", "em-apl", "gr", "hill+an")
-EPOCHS, BATCH, RATE, DECAY = 40, 128, 0.01, 0.001
+NEED_POSITIVES = ("epr", "role")
+"""Rules that are given how many labels an item has on average."""
 
 
-def trained(x: torch.Tensor, labels: sy.Labels, recipe: str, positives: float, seed: int) -> nn.Linear:
-    """Return a linear layer trained by a recipe; `positives` of an item on average are known to rules that ask."""
-    given = [f"objective.unknown.expected_positives={positives}"] if recipe in ("epr", "role") else []
-    objective = make_objective(load_config(recipe=recipe, sets=given).objective, labels, None, seed)
+@dataclass(frozen=True)
+class Steps:
+    """How a layer is trained."""
+
+    epochs: int = 40
+    batch: int = 128
+    lr: float = 0.01
+    decay: float = 0.001
+
+
+def trained(
+    x: Tensor, labels: sy.Labels, recipe: str | None, given: list[str], steps: Steps, seed: int
+) -> tuple[nn.Linear, bool]:
+    """Return a linear layer trained on the device of `x` by a recipe (None: unknown labels are left out).
+
+    The second value tells whether its outputs are still finite.
+    """
+    settings = OptimizerSettings(lr=steps.lr, weight_decay=steps.decay, decay_all=False)
+    schedule = ScheduleSettings(kind="cosine", warmup_epochs=0)
     generator = torch.Generator().manual_seed(seed)
-    layer, targets = nn.Linear(x.shape[1], labels.n_labels), torch.from_numpy(labels.values)
-    nn.init.zeros_(layer.weight)
-    layer.bias.data.copy_(prior_logits(objective, labels, n_epochs=EPOCHS, batch_size=BATCH).clamp(-6, 6))
-    parameters = [*layer.parameters(), *objective.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=DECAY)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
-    for epoch in range(1, EPOCHS + 1):
-        objective.start_epoch(epoch, EPOCHS)
-        for index in torch.randperm(len(x), generator=generator).split(BATCH):
-            optimizer.zero_grad()
-            objective(layer(x[index]), targets[index], index).total.backward()
-            optimizer.step()
-        schedule.step()
-    return layer
+    with TemporaryDirectory() as folder:
+        objective = make_objective(load_config(recipe=recipe, sets=given).objective, labels, Path(folder), seed)
+        layer = nn.Linear(x.shape[1], labels.n_labels)
+        nn.init.zeros_(layer.weight)
+        start = prior_logits(objective, labels, n_epochs=steps.epochs, batch_size=steps.batch)
+        layer.bias.data.copy_(start.clamp(-6, 6))
+        layer, objective = layer.to(x.device), objective.to(x.device)
+        targets = torch.from_numpy(labels.values).to(x.device)
+        store = objective.resolver.stored()
+        if store is not None:
+            store.hold_on(x.device)
+        optimizer = make_optimizer(settings, layer, objective)
+        for epoch in range(1, steps.epochs + 1):
+            objective.start_epoch(epoch, steps.epochs)
+            set_rate(optimizer, steps.lr * rate(schedule, epoch - 1, steps.epochs))
+            for index in torch.randperm(len(x), generator=generator).to(x.device).split(steps.batch):
+                optimizer.zero_grad()
+                objective(layer(x[index]), targets[index], index).total.backward()
+                optimizer.step()
+        if store is not None:
+            store.let_go()
+    return layer, bool(torch.isfinite(layer.weight).all() and torch.isfinite(layer.bias).all())
 
 
 def measured(name: str, setting: str, seed: int, data: Path) -> dict[str, float]:
@@ -59,12 +88,13 @@ def measured(name: str, setting: str, seed: int, data: Path) -> dict[str, float]
     x, y = masked(x, y, setting, seed)
     mean, spread = x.mean(0), x.std(0) + 1e-6
     train, test = (torch.from_numpy(((part - mean) / spread).astype(np.float32)) for part in (x, x_test))
-    found = {}
+    scores = {}
     for rule in RULES:
-        layer = trained(train, sy.Labels(y), rule, positives, seed)
+        given = [f"objective.unknown.expected_positives={positives}"] if rule in NEED_POSITIVES else []
+        layer, _ = trained(train, sy.Labels(y), rule, given, Steps(), seed)
         with torch.no_grad():
-            found[rule] = 100 * sy.metrics.mean_average_precision(layer(test).numpy(), y_test)
-    return found
+            scores[rule] = 100 * sy.metrics.mean_average_precision(layer(test).numpy(), y_test)
+    return scores
 
 
 def main() -> None:

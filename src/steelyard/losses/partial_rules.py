@@ -178,7 +178,9 @@ class Selective(Changing):
         """Return the cells of a batch."""
         cells, open_ = assumed_negative(targets, compute_dtype(logits)), ~known(targets.values)
         dropped = open_ & self.frequent
-        dropped |= largest(logits, open_ & ~dropped, logits.new_tensor([self.top * len(logits)]))
+        ranked = torch.where(open_ & ~dropped, logits, -math.inf).flatten()
+        likeliest = ranked.topk(min(self.top * len(logits), ranked.numel())).indices
+        dropped |= open_ & torch.zeros_like(dropped).flatten().index_fill(0, likeliest, True).view_as(dropped)
         return Cells(cells.a, torch.where(dropped, 0.0, cells.b))
 
 
