@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from steelyard.losses import BCE, SPA, Asymmetric
 from steelyard.losses.pair import PairLoss
+from steelyard.models.forest import Forest
 from steelyard.models.transforms import make_transform
 
 LOSSES: dict[str, type[PairLoss]] = {"bce": BCE, "spa": SPA, "asl": Asymmetric}
@@ -33,18 +34,35 @@ class MemberSpec(NamedTuple):
     """Of the hidden units, in training."""
     loss: str = "bce"
     """One of `LOSSES`."""
+    trees: int = 0
+    """Of a forest; 0 for a linear model or a hidden layer."""
+    leaf: int = 1
+    """Items per leaf of a forest, at least."""
+    share: float = 0.0
+    """Of the features that a split of a forest considers; 0 for the square root of their number."""
+    nodes: int = 0
+    """Of the forest as it was grown."""
 
     @property
     def name(self) -> str:
         """A short name for tables."""
         transform = f"{self.transform}, {self.kernel} kernel × {self.scale:g}" if self.kernel else self.transform
+        if self.trees:
+            return f"{transform}, {self.trees} trees, leaves of {self.leaf}"
         kind = "linear" if self.width == 0 else f"hidden {self.width}"
         return f"{transform}, {kind}, {self.loss}"
 
     @property
     def is_linear(self) -> bool:
-        """True if it has no hidden layer."""
-        return self.width == 0
+        """True if it has neither a hidden layer nor trees."""
+        return self.width == 0 and self.trees == 0
+
+    @property
+    def kind(self) -> str:
+        """What it is: "trees", "hidden", "kernel" or "linear"."""
+        if self.trees or self.width:
+            return "trees" if self.trees else "hidden"
+        return "kernel" if self.kernel else "linear"
 
 
 class Member(nn.Module):
@@ -55,22 +73,26 @@ class Member(nn.Module):
         self.spec = spec
         self.transform = make_transform(spec.transform, n_features, *spec[1:4])
         width = self.transform.n_outputs
-        self.network = (
-            nn.Sequential(nn.Linear(width, n_labels))
-            if spec.is_linear
-            else nn.Sequential(
-                nn.Dropout(spec.dropout / 2),
-                nn.Linear(width, spec.width),
-                nn.ReLU(),
-                nn.Dropout(spec.dropout),
-                nn.Linear(spec.width, n_labels),
-            )
-        )
+        self.network = _network(spec, width, n_labels)
         self.loss = LOSSES[spec.loss]()
 
     def forward(self, features: Tensor) -> Tensor:
         """Return log-odds (B, L)."""
         return self.loss.link(self.network(self.transform(features.to(torch.float32))))
+
+
+def _network(spec: MemberSpec, width: int, n_labels: int) -> nn.Sequential:
+    if spec.trees:
+        return nn.Sequential(Forest(spec.trees, spec.nodes, n_labels))
+    if spec.is_linear:
+        return nn.Sequential(nn.Linear(width, n_labels))
+    return nn.Sequential(
+        nn.Dropout(spec.dropout / 2),
+        nn.Linear(width, spec.width),
+        nn.ReLU(),
+        nn.Dropout(spec.dropout),
+        nn.Linear(spec.width, n_labels),
+    )
 
 
 class Members(nn.Module):

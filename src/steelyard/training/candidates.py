@@ -18,6 +18,7 @@ from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
+from steelyard.models.forest import Forest, grow_forest
 from steelyard.models.members import LOSSES, Member, MemberSpec
 from steelyard.models.transforms import Transform, make_transform
 from steelyard.training.linear import (
@@ -216,11 +217,26 @@ class Linear(NamedTuple):
 
 def try_candidate(view: View, spec: MemberSpec, folds: list[int], strength: float, seed: int) -> Trial:
     """Try a candidate on some folds; a linear one at a strength, with 0 at the strength that suits it best there."""
+    if spec.trees:
+        return _try_forest(view, spec, folds, seed)
     loss = LOSSES[spec.loss]().to(view.x.device)
     if not spec.is_linear:
         return _try_hidden(view, spec, loss, folds, seed)
     model = Linear.of(view, loss)
     return model.trial(strength, folds, {}, FINE) if strength else model.path(folds)
+
+
+def _try_forest(view: View, spec: MemberSpec, folds: list[int], seed: int) -> Trial:
+    """Grow a forest on some folds."""
+    odds = _nothing(view.items)
+    for fold in folds:
+        rows, held = view.items.split(fold)
+        odds[held] = _grown(view, spec, rows, seed)(view.x[held])
+    return Trial(odds, 0, True)
+
+
+def _grown(view: View, spec: MemberSpec, rows: Tensor, seed: int) -> Forest:
+    return grow_forest(view.x[rows], picked(view.items.cells, rows), spec.trees, spec.leaf, spec.share, seed)
 
 
 def _try_hidden(view: View, spec: MemberSpec, loss: PairLoss, folds: list[int], seed: int) -> Trial:
@@ -261,9 +277,14 @@ def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Seq
 def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
     """Return the member that a candidate's trial stands for, fitted to all items."""
     items, loss = view.items, LOSSES[spec.loss]().to(view.x.device)
+    forest = _grown(view, spec, torch.arange(len(items.x), device=items.x.device), seed) if spec.trees else None
+    if forest is not None:
+        spec = spec._replace(nodes=len(forest.leaf))
     member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
     member.transform.load_state_dict(view.transform.state_dict())
-    if spec.is_linear:
+    if forest is not None:
+        member.network[0] = forest
+    elif spec.is_linear:
         head = Linear.of(view, loss).refit(trial.strength)
         last = member.network[0]
         assert isinstance(last, nn.Linear)

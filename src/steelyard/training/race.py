@@ -29,7 +29,7 @@ from steelyard.training.candidates import (
     tempered_log_loss,
     try_candidate,
 )
-from steelyard.training.specs import hidden_specs, linear_specs, loss_specs, work_of
+from steelyard.training.specs import forest_specs, hidden_specs, linear_specs, loss_specs, work_of
 
 FEWEST_FOR_HIDDEN = 160
 """Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
@@ -41,8 +41,9 @@ WORTH = 1e-3
 """The share by which a further member must lower `cost_of` out of fold."""
 HOPELESS = 1.25
 """Times the lowest screened log-loss: candidates above it are not tried on all folds."""
-SHARES = (0.4, 0.65, 0.75)
-"""Of the budget, by the end of each stage: transforms and kernels, hidden layers, losses; the rest is for finalists."""
+SHARES = (0.4, 0.5, 0.65, 0.75)
+"""Of the budget, by the end of each stage: linear models and kernels, forests, hidden layers, losses; the rest is for
+finalists."""
 DEAR = 0.2
 """The share of the budget above which a finalist is not worth its price where linear models are much cheaper."""
 RATE = 4.0e10
@@ -163,7 +164,7 @@ class _Course:
         return trial
 
     def ranked(self) -> list[Candidate]:
-        """Return the candidates that were screened, the best first."""
+        """Return the candidates that were screened, by log-loss, the best first."""
         return sorted((c for c in self.candidates if c.trial is not None), key=lambda c: c.screened)
 
     @property
@@ -177,12 +178,16 @@ class _Course:
         return max((c for c in self.ranked() if c.spec.is_linear), key=lambda c: c.screened_map).spec
 
     def finalists(self) -> list[tuple[Candidate, Trial]]:
-        """Try the best candidates on all folds, and return them with their trials, the best first."""
+        """Try the best of each kind and of the rest on all folds; return them with their trials, the best first."""
         chosen: list[tuple[Candidate, Trial]] = []
         all_folds = list(range(self.items.n_folds))
-        ranked = self.ranked()[:FINALISTS]
+        ranked, of_kind = self.ranked(), {}
         for candidate in ranked:
-            if candidate.screened > HOPELESS * ranked[0].screened:
+            of_kind.setdefault(candidate.spec.kind, candidate)
+        others = (candidate for candidate in ranked if of_kind[candidate.spec.kind] is not candidate)
+        least = ranked[0].screened
+        for candidate in [*of_kind.values(), *others][:FINALISTS]:
+            if candidate.screened > HOPELESS * least:
                 candidate.note = "screened only: log-loss too high"
                 continue
             spec, screened = candidate.spec, candidate.trial
@@ -222,9 +227,9 @@ def run_race(
     """Return the best small model over features, or the best mean of a few.
 
     Candidates are screened in stages: transforms of the features and kernels under a linear model, each along a path
-    of penalties; hidden layers over the transforms that did best; other losses for the best so far. The best are then
-    tried on all folds. The winner has the lowest `cost_of` out of fold: log-loss over mean average precision. Further
-    members join while the mean of the log-odds has a lower one.
+    of penalties; forests; hidden layers over the transforms that did best; other losses for the best so far. The best
+    of each kind and the best of the rest are then tried on all folds. The winner has the lowest `cost_of` out of fold:
+    log-loss over mean average precision. Further members join while the mean of the log-odds has a lower one.
 
     Args:
         x: features (N, F), dense or sparse.
@@ -244,9 +249,10 @@ def run_race(
     items = Items(x, targets, folds, cells)
     course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
+    course.screen(forest_specs(items), SHARES[1])
     if len(x) >= FEWEST_FOR_HIDDEN:
-        course.screen(hidden_specs(course.ranked_specs, isinstance(x, SparseRows)), SHARES[1])
-    course.screen(loss_specs(course.ranked_specs, course.best_ranking), SHARES[2])
+        course.screen(hidden_specs(course.ranked_specs, isinstance(x, SparseRows)), SHARES[2])
+    course.screen(loss_specs(course.ranked_specs, course.best_ranking), SHARES[3])
     best = course.finalists()
 
     @cache

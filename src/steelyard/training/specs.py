@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from steelyard.data.sparse import FeatureMatrix, SparseRows
+from steelyard.models.forest import DIRECTIONS
 from steelyard.models.members import MemberSpec
 from steelyard.training.candidates import Items, batch_size, most_steps
 
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""
+TREES = 100
+"""Of a forest."""
+FORESTS = ((1, 0.0), (3, 0.3))
+"""Least items per leaf, and share of the features that a split considers (0: their square root)."""
+WORK_OF_A_LOOK = 60.0
+"""Work units of one item, label combination and feature at one level of a tree, measured."""
+MOST_MEMORY = 2**26
+"""Bytes of the leaves of a forest."""
 REDUCED = 256
 """Directions to which sparse features are reduced for kernels and hidden layers."""
 
@@ -45,12 +55,20 @@ def sparse_specs(x: SparseRows) -> list[MemberSpec]:
     return [*map(MemberSpec, simple), MemberSpec("svd", "gauss", min(len(x), LANDMARKS), 1.0)]
 
 
+def forest_specs(items: Items) -> list[MemberSpec]:
+    """Return forests over dense features; a leaf has more items where all leaves would take more than `MOST_MEMORY`."""
+    if isinstance(items.x, SparseRows):
+        return []
+    fitting = -(-2 * TREES * items.targets.numel() // MOST_MEMORY)
+    return [MemberSpec("none", trees=TREES, leaf=max(leaf, fitting), share=share) for leaf, share in FORESTS]
+
+
 def hidden_specs(ranked: Sequence[MemberSpec], sparse: bool = False) -> Iterator[MemberSpec]:
     """Yield hidden layers over the two best simple transforms; over sparse features as they are reduced."""
     if sparse:
         yield MemberSpec("svd", width=1024, dropout=0.5)
         return
-    simple = [spec.transform for spec in ranked if not spec.kernel]
+    simple = [spec.transform for spec in ranked if spec.kind == "linear"]
     for transform in dict.fromkeys([*simple[:1], "standardise"]):
         for width in (256, 1024):
             yield MemberSpec(transform, width=width, dropout=0.5)
@@ -71,6 +89,9 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
     is_sparse, cells = isinstance(items.x, SparseRows), 0.0
     if isinstance(items.x, SparseRows):
         cells, width = items.x.per_item, min(REDUCED, width)
+    if spec.trees:
+        looks = (spec.share * width or width**0.5) * (min(n_labels, DIRECTIONS) + 4)
+        return n_folds * spec.trees * n * math.log2(n) * looks * WORK_OF_A_LOOK
     inputs = spec.landmarks if spec.kernel else width
     once = n * width * inputs if spec.kernel else 0
     if spec.is_linear:
