@@ -109,7 +109,9 @@ class Moments(nn.Module):
         if rule.kind == "sgd" and not stochastic:
             weight.addmm_(slopes.t(), x, beta=1 - lr * rule.weight_decay, alpha=-lr * scale)
             return
-        room = x.new_empty(min(_ROWS, len(weight)), x.shape[1])  # one for all: two would push each other out of the cache
+        room = x.new_empty(
+            min(_ROWS, len(weight)), x.shape[1]
+        )  # one for all: two would push each other out of the cache
         for start in range(0, len(weight), _ROWS):
             part = weight[start : start + _ROWS]
             gradient = torch.mm(slopes[:, start : start + _ROWS].t(), x, out=room[: len(part)])
