@@ -38,13 +38,16 @@ def test_steps_are_those_of_plain_torch(kind: Kind, state: Any, dtype: torch.dty
         bits = noise(plain.shape, 7, 99 + step, plain.device)
         plain_update_(plain, gradient, plain_states, bits, NUMBERS, kind, True)
         block_launch.update_(fused, gradient, fused_states, 7, 99 + step, NUMBERS, get_args(Kind).index(kind), True)
-        last = 0.03 if state == "int8" and kind != "sgd" else 2.0**-7  # a code, or a bfloat16, may be the next one
-        last = last if "float32" not in (state, str(dtype)[6:]) or dtype == torch.bfloat16 else 1e-5
+        last = 2.0**-7 if torch.bfloat16 in (dtype, *(s.dtype for s in plain_states if s is not None)) else 1e-4
         torch.testing.assert_close(plain.float(), fused.float(), rtol=last, atol=last)
         for ours, theirs in zip(fused_states, plain_states, strict=True):
             if ours is not None and not ours.is_floating_point():
-                assert (ours.int() - theirs.int()).abs().max() <= (1 if step == 0 else 3)
-                assert (ours.int() - theirs.int()).float().mean().abs() < 1e-2
+                apart = (ours.int() - theirs.int()).abs()
+                assert apart.max() <= 1  # where float32 rounds otherwise
+                assert apart.float().mean() < 1e-3
+            if ours is not None:
+                ours.copy_(theirs)
+        fused.copy_(plain)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
