@@ -160,8 +160,12 @@ def adam(found: dict[str, Any]) -> dict[str, Any]:
     found["adam"] = {"tried": rows}
 
     def worst(name: str, values: dict[str, Any]) -> float:
-        with chosen(**values):
-            ratios = {state: block_head.in_turns(step, sgd, 4)["ratio"] for state, step in steps_.items()}
+        try:
+            with chosen(**values):
+                ratios = {state: block_head.in_turns(step, sgd, 4)["ratio"] for state, step in steps_.items()}
+        except Exception as error:  # sizes that do not run are not chosen
+            print(f"{name:44s} {type(error).__name__}: {str(error)[:90]}", flush=True)
+            return float("inf")
         rows.append({"variant": name, **values, **ratios})
         print(f"{name:44s}", {state: round(ratio, 3) for state, ratio in ratios.items()}, flush=True)
         return max(ratios.values())
