@@ -231,7 +231,7 @@ def _try_forest(view: View, spec: MemberSpec, folds: list[int], seed: int) -> Tr
     odds = _nothing(view.items)
     for fold in folds:
         rows, held = view.items.split(fold)
-        odds[held] = _grown(view, spec, rows, seed)(view.x[held])
+        odds[held] = _grown(view, spec, rows, seed).of_many(view.x[held])
     return Trial(odds, 0, True)
 
 
@@ -279,7 +279,7 @@ def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
     items, loss = view.items, LOSSES[spec.loss]().to(view.x.device)
     forest = _grown(view, spec, torch.arange(len(items.x), device=items.x.device), seed) if spec.trees else None
     if forest is not None:
-        spec = spec._replace(nodes=len(forest.leaf))
+        spec = spec._replace(nodes=len(forest.leaf), depth=forest.depth)
     member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
     member.transform.load_state_dict(view.transform.state_dict())
     if forest is not None:

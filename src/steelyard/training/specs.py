@@ -19,7 +19,9 @@ FORESTS = ((1, 0.0), (3, 0.3))
 WORK_OF_A_LOOK = 60.0
 """Work units of one item, label combination and feature at one level of a tree, measured."""
 MOST_MEMORY = 2**26
-"""Bytes of the leaves of a forest."""
+"""Bytes of a forest."""
+BYTES_OF_LEAF = 40
+"""Of two nodes, which is what a leaf adds to a tree; 2 for each label come on top."""
 REDUCED = 256
 """Directions to which sparse features are reduced for kernels and hidden layers."""
 
@@ -56,10 +58,11 @@ def sparse_specs(x: SparseRows) -> list[MemberSpec]:
 
 
 def forest_specs(items: Items) -> list[MemberSpec]:
-    """Return forests over dense features; a leaf has more items where all leaves would take more than `MOST_MEMORY`."""
+    """Return forests over dense features; a leaf has more items where the trees would take more than `MOST_MEMORY`."""
     if isinstance(items.x, SparseRows):
         return []
-    fitting = -(-2 * TREES * items.targets.numel() // MOST_MEMORY)
+    n, n_labels = items.targets.shape
+    fitting = -(-TREES * n * (BYTES_OF_LEAF + 2 * n_labels) // MOST_MEMORY)
     return [MemberSpec("none", trees=TREES, leaf=max(leaf, fitting), share=share) for leaf, share in FORESTS]
 
 
