@@ -12,7 +12,7 @@ from steelyard.export.onnx import export_run
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.metrics import mean_average_precision
-from steelyard.models.forest import BETWEEN, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
+from steelyard.models.forest import ENOUGH, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
 from steelyard.models.members import Members, MemberSpec
 from steelyard.training.linear import fit_linear
 from steelyard.training.race import run_race
@@ -53,25 +53,36 @@ def test_log_odds_are_those_of_a_walk_by_hand(leaf: int, share: float) -> None:
     assert not torch.equal(forest(x), grow_forest(x, cells_of(y), 7, leaf, share, seed=4)(x))
 
 
-def test_leaves_hold_the_frequencies_of_their_items() -> None:
+@pytest.mark.parametrize("smallest", [1, 5])
+def test_leaves_hold_the_frequencies_of_their_items_and_of_those_around(smallest: int) -> None:
     x, y = steps()
     y[::3, 1] = sy.UNKNOWN
-    forest = grow_forest(x, cells_of(y), 1, 5, 1.0, seed=0)
-    leaf = torch.empty(len(x), dtype=torch.long)
-    for item in range(len(x)):
-        node = int(forest.roots[0])
-        while int(forest.child[node, 0]) != node:
-            node = int(forest.child[node, int(x[item, forest.feature[node]] > forest.threshold[node])])
-        leaf[item] = forest.leaf[node]
-    for row in leaf.unique():
-        mine = y[leaf == row].double()
-        assert len(mine) >= 5
-        for c in range(3):
-            known = mine[:, c][mine[:, c] >= 0]
-            label = y[:, c][y[:, c] >= 0].double()
-            prior = (label.sum() + 0.5) / (len(label) + 1)
-            expected = (known.sum() + PRIOR_WEIGHT * prior) / (len(known) + PRIOR_WEIGHT)
-            assert float(forest.frequency[row, c]) == pytest.approx(min(float(expected), BETWEEN[1]), rel=1e-3)
+    y[torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.7, 2] = sy.UNKNOWN
+    forest = grow_forest(x, cells_of(y), 1, smallest, 1.0, seed=0)
+    ways = [way(forest, row) for row in x]
+
+    def pulled(values: torch.Tensor, toward: float) -> float:
+        return float((values.sum() + PRIOR_WEIGHT * toward) / (len(values) + PRIOR_WEIGHT))
+
+    for c in range(3):
+        label = y[:, c][y[:, c] >= 0].double()
+        prior = float((label.sum() + 0.5) / (len(label) + 1))
+        for own in {ways[item][-1]: ways[item] for item in range(len(x))}.values():
+            known_at = []
+            for node in own:
+                mine = y[[node in other for other in ways], c].double()
+                known_at.append(mine[mine >= 0])
+            enough = [values for values in known_at if len(values) >= ENOUGH]
+            expected = pulled(known_at[-1], pulled(enough[-1], prior))
+            assert float(forest.frequency[forest.leaf[own[-1]], c]) == pytest.approx(expected, rel=1e-3)
+
+
+def way(forest: Forest, row: torch.Tensor) -> list[int]:
+    """The nodes of the first tree through which an item falls, its leaf the last."""
+    nodes = [int(forest.roots[0])]
+    while int(forest.child[nodes[-1], 0]) != nodes[-1]:
+        nodes.append(int(forest.child[nodes[-1], int(row[forest.feature[nodes[-1]]] > forest.threshold[nodes[-1]])]))
+    return nodes
 
 
 def test_unknown_labels_are_inert() -> None:

@@ -15,8 +15,10 @@ from steelyard.losses.loss import Cells
 
 DIRECTIONS = 16
 """Random combinations of the labels that one tree looks at when it splits."""
-PRIOR_WEIGHT = 0.1
-"""Items that the label's frequency counts for in every leaf: a leaf without known items has that frequency."""
+PRIOR_WEIGHT = 0.5
+"""Items that the frequency around a leaf counts for in it: a leaf without known items has that frequency."""
+ENOUGH = 5
+"""Items whose label is known, from which on a node says what the frequency around its leaves is."""
 DEPTH = 32
 """Splits from the root to a leaf, at most."""
 BETWEEN = (1e-7, 0.9995)
@@ -28,9 +30,11 @@ AT_ONCE = 8192
 class Forest(nn.Module):
     """Log-odds of the mean label frequency in the leaves that an item falls into, one leaf per tree.
 
-    The frequency of a label in a leaf is (Σ a + w π) / (Σ (a + b) + w), summed over the leaf's training items with
-    coefficients a and b, where π is the label's frequency and w = `PRIOR_WEIGHT` mean weights of an item. Unknown
-    labels have a = b = 0.
+    The frequency of a label in a leaf is (Σ a + w φ) / (Σ (a + b) + w), summed over the leaf's training items with
+    coefficients a and b, where w is `PRIOR_WEIGHT` mean weights of an item and φ is the label's frequency around the
+    leaf: that in the first node on the way up, the leaf included, of `ENOUGH` known items, pulled in the same way
+    toward that of all items. Unknown labels have a = b = 0; a leaf that does not know a label says what its neighbours
+    know.
 
     Args:
         trees: how many.
@@ -106,13 +110,13 @@ def grow_forest(x: Tensor, cells: Cells, trees: int, smallest_leaf: int, share: 
     )
     grown = _trees(inputs, outputs, weights, [(seed, k) for k in range(trees)], smallest_leaf, share)
     forest = Forest(trees, sum(t.node_count for t in grown), max(t.max_depth for t in grown), a.shape[1])
-    first, leaves, pull = 0, 0, PRIOR_WEIGHT * unit
+    first = leaves = 0
     for k, tree in enumerate(grown):
         nodes, is_leaf = slice(first, first + tree.node_count), tree.children_left < 0
         own, row = np.arange(first, first + tree.node_count), np.cumsum(is_leaf) - 1
         of_item = (np.ones(n), (row[tree.apply(inputs)], np.arange(n)))
         member = sparse.csr_array(of_item, (int(is_leaf.sum()), n))
-        frequency = (member @ a + pull * prior) / (member @ known + pull)
+        frequency = _frequencies(tree, member @ a, member @ known, prior, unit)
         sides = [np.where(is_leaf, own, side + first) for side in (tree.children_left, tree.children_right)]
         _fill(forest.roots[k], first)
         _fill(forest.feature[nodes], np.where(is_leaf, 0, tree.feature))
@@ -148,6 +152,28 @@ def _trees(
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         return list(pool.map(grown, seeds))
+
+
+def _frequencies(tree: Any, a: NDArray[Any], known: NDArray[Any], prior: NDArray[Any], unit: float) -> NDArray[Any]:
+    """Return the frequencies of a tree's leaves from their sums of coefficients, see `Forest`."""
+    is_leaf = tree.children_left < 0
+    sides, pull = (tree.children_left, tree.children_right), PRIOR_WEIGHT * unit
+    levels = [np.zeros(1, np.int64)]
+    inner = []
+    while len(levels[-1]):
+        inner.append(levels[-1][~is_leaf[levels[-1]]])
+        levels.append(np.concatenate([side[inner[-1]] for side in sides]))
+    present, all_known = (np.zeros((len(is_leaf), a.shape[1]), np.float32) for _ in range(2))
+    present[is_leaf], all_known[is_leaf] = a, known
+    for above in reversed(inner):
+        for sums in (present, all_known):
+            sums[above] = sums[sides[0][above]] + sums[sides[1][above]]
+    around = (present + pull * prior) / (all_known + pull)
+    for above in inner:
+        for side in sides:
+            below = side[above]
+            around[below] = np.where(all_known[below] >= ENOUGH * unit, around[below], around[above])
+    return np.asarray((a + pull * around[is_leaf]) / (known + pull))
 
 
 def rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -39,7 +39,7 @@ SCREENED_LABELS = 200
 """Labels that suffice to choose the penalty of a linear model, taken evenly from the most to the least frequent."""
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """C of a linear model, times the mean square norm of its features: from the strongest penalty to the weakest."""
-TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
+TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.8)
 """By which log-odds are scaled to see what calibration will make of them."""
 ROUGH = 1e-4
 """The tolerance of fits that only rank candidates."""

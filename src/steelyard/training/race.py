@@ -181,7 +181,7 @@ class _Course:
         """Try the best of each kind and of the rest on all folds; return them with their trials, the best first."""
         chosen: list[tuple[Candidate, Trial]] = []
         all_folds = list(range(self.items.n_folds))
-        ranked, of_kind = self.ranked(), {}
+        ranked, of_kind = self.ranked(), dict[str, Candidate]()
         for candidate in ranked:
             of_kind.setdefault(candidate.spec.kind, candidate)
         others = (candidate for candidate in ranked if of_kind[candidate.spec.kind] is not candidate)

@@ -16,8 +16,8 @@ TREES = 100
 """Of a forest."""
 FORESTS = ((1, 0.0), (3, 0.3))
 """Least items per leaf, and share of the features that a split considers (0: their square root)."""
-WORK_OF_A_LOOK = 60.0
-"""Work units of one item, label combination and feature at one level of a tree, measured."""
+WORK_OF_A_LEVEL, WORK_OF_A_LOOK = 5000.0, 10.0
+"""Work units of one item at one level of a tree, and of each label combination and feature there, measured."""
 MOST_MEMORY = 2**26
 """Bytes of a forest."""
 BYTES_OF_LEAF = 40
@@ -94,7 +94,8 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
         cells, width = items.x.per_item, min(REDUCED, width)
     if spec.trees:
         looks = (spec.share * width or width**0.5) * (min(n_labels, DIRECTIONS) + 4)
-        return n_folds * spec.trees * n * math.log2(n) * looks * WORK_OF_A_LOOK
+        levels = n * (1 - 1 / items.n_folds) * (math.log2(max(n / spec.leaf, 1)) + 1)
+        return n_folds * spec.trees * levels * (WORK_OF_A_LEVEL + WORK_OF_A_LOOK * looks)
     inputs = spec.landmarks if spec.kernel else width
     once = n * width * inputs if spec.kernel else 0
     if spec.is_linear:
