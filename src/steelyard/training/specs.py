@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.models.forest import DIRECTIONS
 from steelyard.models.members import MemberSpec
-from steelyard.training.candidates import Items, batch_size, most_steps
+from steelyard.training.candidates import Items
+from steelyard.training.hidden import batch_size, most_steps
 
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""
