@@ -101,7 +101,7 @@ def test_a_run_writes_its_history(board: Board, tmp_path: Path) -> None:
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    sentence = "train.tensorboard is true, but the package is not there: pip install tensorboard, or set it to false"
+    sentence = "which is not installed: pip install tensorboard, or set it to false"
     with pytest.raises(ValueError, match=sentence):
         Board(tmp_path, Watch())
     settings = {"train": {**QUICK["train"], "tensorboard": True}}

@@ -564,7 +564,10 @@ def test_history_goes_on_from_an_epoch(tmp_path: Path) -> None:
         (lambda: OptimizerSettings(lr=-1), "optimizer.lr is -1: it must be at least 0 and finite"),
         (lambda: OptimizerSettings(lr=math.nan), "optimizer.lr is nan: it must be a number"),
         (lambda: OptimizerSettings(clip_norm=math.inf), "optimizer.clip_norm is inf: it must be at least 0 and finite"),
-        (lambda: OptimizerSettings(betas=(0.9, 1)), "optimizer.betas is [0.9, 1.0]: both must be at least 0 and below 1"),
+        (
+            lambda: OptimizerSettings(betas=(0.9, 1)),
+            "optimizer.betas is [0.9, 1.0]: both must be at least 0 and below 1",
+        ),
         (lambda: OptimizerSettings(betas=(-0.1, 0)), "optimizer.betas is [-0.1, 0.0]: both must be at least 0 and"),
         (lambda: OptimizerSettings(nesterov=True, momentum=0), "optimizer.nesterov is true, but optimizer.momentum is"),
         (lambda: ScheduleSettings(kind="step"), "schedule.kind is 'step': choose one of constant, multistep, cosine"),

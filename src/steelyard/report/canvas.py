@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from steelyard._extras import needed
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -86,10 +88,8 @@ def has_matplotlib() -> bool:
 
 def check_matplotlib() -> None:
     """Raise without matplotlib, naming the extra that installs it."""
-    try:
+    with needed("plots need", "'steelyard[report]'"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("plots need matplotlib, which is not installed: pip install 'steelyard[report]'") from None
 
 
 @contextmanager

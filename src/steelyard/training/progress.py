@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from steelyard._extras import needed
+
 SECONDS = 30.0
 """Number of plain lines printed per epoch."""
 
@@ -126,12 +128,8 @@ class Board(Watch):
     """Writes every epoch's numbers to `folder` as TensorBoard reads them, and passes everything on to `inner`."""
 
     def __init__(self, folder: Path, inner: Watch) -> None:
-        try:
+        with needed("train.tensorboard needs", "tensorboard, or set it to false"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ValueError(
-                "train.tensorboard is true, but the package is not there: pip install tensorboard, or set it to false"
-            ) from None
         self.folder, self.inner, self._make = folder, inner, SummaryWriter
         self._writer: Any = None
         self.step = inner.step  # type: ignore[method-assign]
