@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard._files import write_atomic
+from steelyard._files import read_text, write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.aim import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
@@ -386,7 +386,7 @@ class ProbabilityModel:
     @classmethod
     def load(cls, path: str | Path) -> ProbabilityModel:
         """Read what `save` wrote; a file that is missing or damaged is one sentence."""
-        return cls.from_json(store.read_text(path), str(path))
+        return cls.from_json(read_text(path, store.AGAIN), str(path))
 
     def _checked(
         self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import mmap
 import os
@@ -118,6 +119,21 @@ def read_lines(path: PathLike) -> list[str]:
     if not lines:
         raise DataError(f"{path} is blank: download it again")
     return lines
+
+
+def csv_rows(path: PathLike, expected: str) -> Iterator[tuple[int, list[str]]]:
+    """Give line number and cells of each row of a CSV file; what is none is refused, by what is `expected` instead."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                yield reader.line_num, cells
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give {expected}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8: give {expected}") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not CSV ({error}): give {expected}") from None
 
 
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)")

@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._files import remove_partial, replacing, write_atomic
+from steelyard._files import read_text, remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.calibrate.probability import ProbabilityModel
@@ -357,12 +357,7 @@ class RunFolder:
         return document
 
     def _text(self, name: str) -> str:
-        try:
-            return (self / name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{self / name} is corrupt, not UTF-8: restore it, or train again") from None
+        return read_text(self / name, "restore it, or train again")
 
 
 def _digest(config: str) -> str:
