@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -117,9 +117,9 @@ def scored_of(batch: InputBatch, eta: NDArray[np.float32], decisions: NDArray[np
 
 
 def pour(
-    scored: Iterable[Scored], sinks: Sequence[Sink], n_items: int | None, progress: Progress | None = None
+    scored: Iterable[Any], sinks: Sequence[Callable[[Any], None]], n_items: int | None, progress: Progress | None = None
 ) -> Predicted:
-    """Give all items to every sink."""
+    """Give all items to every sink: batches that have `rows.ids` and `bad`."""
     done, bad = 0, list[tuple[str, str]]()
     for some in scored:
         for sink in sinks:

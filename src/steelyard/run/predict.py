@@ -144,7 +144,7 @@ def _top(request: PredictRequest, out: str | None, trained: Trained, inputs: Inp
         trained, inputs, request.top, request.batch_size, _workers(inputs, request.batch_size), device
     )
     with blocks.top_sink(out, trained.names, trained.thresholds, request.raw_ids) as sink:
-        return blocks.pour_top(rows, sink, inputs.n_items, None)
+        return prediction.pour(rows, [sink], inputs.n_items)
 
 
 def _workers(inputs: Inputs, batch_size: int) -> int:
