@@ -28,7 +28,7 @@ ROOMS = [
         "cli",
     ),
 ]
-BESIDE = ("_cache", "_compat", "_console", "_extras", "_files", "_locks")
+BESIDE = ("_arrays", "_cache", "_compat", "_console", "_extras", "_files", "_locks")
 BESIDE += ("_schema", "_sealed", "_signals", "_source", "kernels")
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "steelyard"
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Array, Floats
 from steelyard.annotation import noise
 from steelyard.annotation.confusion import Confused, Confusion
 from steelyard.annotation.near import Contradiction, contradictions
 from steelyard.annotation.queue import Ranked, as_text, best, nothing
 from steelyard.labels import UNKNOWN, Labels
-
-Array: TypeAlias = NDArray[Any]
-Floats: TypeAlias = NDArray[np.float64]
 
 LISTED = 10_000
 """Entries in a ranked list, by default."""

@@ -18,13 +18,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Array, Floats, Index
 from steelyard.annotation.near import standardised
 from steelyard.annotation.queue import Ranked
 from steelyard.labels import UNKNOWN, Labels
 
-Array: TypeAlias = NDArray[Any]
-Floats: TypeAlias = NDArray[np.float64]
-Index: TypeAlias = NDArray[np.int64]
 By: TypeAlias = Literal["gain", "uncertainty", "random"]
 
 METHODS = ("gain", "uncertainty", "random")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
 
+from steelyard._arrays import Array
 from steelyard.calibrate.crossfit import cross_fitted, fewest_of_a_kind, folds_of
 from steelyard.config.sections import DataSettings
 from steelyard.data.dataset import ArrayDataset, ImageDataset
@@ -28,8 +28,6 @@ from steelyard.run.locate import run_config
 from steelyard.training.batches import is_array, n_workers
 from steelyard.training.small_models import FEWEST_ITEMS, assuming_negative, baseline
 from steelyard.training.step import pick_device
-
-Array: TypeAlias = NDArray[Any]
 
 PREFIX = "probability:"
 """Prefix of the columns that `steelyard predict` writes."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._arrays import Floats
 from steelyard.calibrate.calibrator import given_back, one_per_label, read_logits
 from steelyard.calibrate.lines import bracketed_newton
 from steelyard.labels.targets import ArrayLike, refuse
@@ -220,8 +220,6 @@ def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:
     refuse(~((q >= 0) & (q <= 1)), f"{name}_prior", q, "a frequency lies in [0, 1]")
     return q
 
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL = 0.01
 """Below this chance of seeing as much if no frequency had shifted, frequencies have."""

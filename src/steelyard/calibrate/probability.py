@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._arrays import Floats
 from steelyard._files import read_text, write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.aim import Aim, choose_thresholds
@@ -28,7 +29,6 @@ from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
-Floats: TypeAlias = NDArray[np.float64]
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 count as this far from it, with label sets."""
 _CELLS_AT_ONCE = 1 << 20

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from steelyard._arrays import Array, Index
 from steelyard.balance import draws
 from steelyard.balance.split import rows_of_positives
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.inputs import as_whole
-
-Array: TypeAlias = NDArray[Any]
-Index: TypeAlias = NDArray[np.int64]
 
 _CHUNK = 1 << 20  # random numbers made at a time
 

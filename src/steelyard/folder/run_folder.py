@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Floats
 from steelyard._files import read_text, remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
@@ -27,8 +28,6 @@ from steelyard.data.columns.encoder import FILE, Encoder
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.training.checkpoint import load_tensors, save_tensors
-
-Floats: TypeAlias = NDArray[np.float64]
 
 _FORMAT = "steelyard model"
 _VERSION = 1

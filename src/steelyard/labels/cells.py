@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from steelyard._arrays import Array, Index
 from steelyard.labels.targets import UNKNOWN
-
-Array: TypeAlias = NDArray[Any]
-Index: TypeAlias = NDArray[np.int64]
 
 _BLOCK = 1 << 22  # dense cells of a block of rows
 

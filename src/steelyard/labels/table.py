@@ -9,16 +9,16 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from steelyard._arrays import Array, Floats, Index
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Index, SparseCells, column_type, narrow, row_blocks
+from steelyard.labels.cells import SparseCells, column_type, narrow, row_blocks
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
 from steelyard.labels.targets import UNKNOWN
 
-Floats: TypeAlias = NDArray[np.float64]
 Names: TypeAlias = Sequence[str]
 Frozen = TypeVar("Frozen", bound=Array)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from steelyard._arrays import Array
 
 CELLS_IN_BLOCK = 1 << 22
 

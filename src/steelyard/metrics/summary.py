@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._arrays import Array
 from steelyard.metrics import bootstrap as boot
 from steelyard.metrics.calibration import (
     CalibrationError,
@@ -24,7 +25,7 @@ from steelyard.metrics.calibration import (
     width_edges,
 )
 from steelyard.metrics.decisions import averages, exact_matches, overlap, ratios
-from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
+from steelyard.metrics.groups import label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
 from steelyard.metrics.ordered import TOP, auroc, item_measures, item_names, propensities
 from steelyard.metrics.ranking import average_precision

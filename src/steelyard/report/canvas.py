@@ -9,16 +9,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from steelyard._extras import needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array: TypeAlias = NDArray[Any]
 
 MOST_NAMES = 40
 """Most names that fit along an axis."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard.report.canvas import Array
+from steelyard._arrays import Array
 
 Metrics = Mapping[str, Any]
 

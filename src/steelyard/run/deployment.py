@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._arrays import Floats
 from steelyard._schema import closest
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.calibrate.prior import believed
@@ -21,8 +22,6 @@ from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.data.files import csv_rows, read_text
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
-
-Floats: TypeAlias = NDArray[np.float64]
 
 ESTIMATE = "estimate"
 """Name of the prior that is estimated from the items themselves."""
