@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._arrays import Array, Floats
+from steelyard._arrays import Array, Floats, slices
 from steelyard.annotation import noise
 from steelyard.annotation.confusion import Confused, Confusion
 from steelyard.annotation.near import Contradiction, contradictions
@@ -146,14 +146,12 @@ class _Table(NamedTuple):
 
     def blocks(self) -> Iterator[_RowBlock]:
         """Yield the rows in order, a million cells at a time."""
-        n, step = len(self.labels), max(1, _CELLS // max(self.labels.n_labels, 1))
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            p = np.asarray(self.probabilities[start:stop], np.float64)
-            _check(p, start)
+        for rows in slices((len(self.labels), self.labels.n_labels), _CELLS):
+            p = np.asarray(self.probabilities[rows], np.float64)
+            _check(p, rows.start)
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(p) - np.log1p(-p), -noise.LARGEST, noise.LARGEST)
-            yield _RowBlock(start, odds, self.labels.rows(np.arange(start, stop)))
+            yield _RowBlock(rows.start, odds, self.labels.rows(np.arange(rows.start, rows.stop)))
 
 
 def _check(p: Floats, start: int) -> None:

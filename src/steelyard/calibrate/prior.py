@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steelyard._arrays import Floats
+from steelyard._arrays import Floats, slices
 from steelyard.calibrate.calibrator import given_back, one_per_label, read_logits
 from steelyard.calibrate.lines import bracketed_newton
 from steelyard.labels.targets import ArrayLike, refuse
@@ -174,9 +174,8 @@ def _report(probabilities: ArrayLike, train_prior: ArrayLike | float, reference:
 def _score(p: Tensor, pi: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first derivative of the log-likelihood in q, and minus the second, float64 (L,)."""
     first, second = torch.zeros_like(pi), torch.zeros_like(pi)
-    step = max(1, _CELLS_AT_ONCE // max(1, p.shape[1]))
-    for start in range(0, len(p), step):
-        x = p[start : start + step].to(torch.float64)
+    for rows in slices(p.shape, _CELLS_AT_ONCE):
+        x = p[rows].to(torch.float64)
         ratio = (x - pi) / (pi * (1 - pi)) / (q * x / pi + (1 - q) * (1 - x) / (1 - pi))
         first += ratio.sum(0)
         second += ratio.square().sum(0)

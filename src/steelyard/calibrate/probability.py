@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard._arrays import Floats
+from steelyard._arrays import Floats, slices
 from steelyard._files import read_text, write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.aim import Aim, choose_thresholds
@@ -189,10 +189,9 @@ class ProbabilityModel:
             raise NoLink(f"{self.why}: fit a calibrator on held-out items first, as steelyard calibrate does")
         if np.ndim(logits) != 2 or logits.shape[1] != self.n_labels:
             raise ValueError(f"logits has shape {tuple(logits.shape)}: give (N, {self.n_labels}), one column per label")
-        step = max(1, _CELLS_AT_ONCE // self.n_labels)
         parts = []
-        for start in range(0, max(1, len(logits)), step):
-            z, dtype, _ = read_logits(logits[start : start + step])
+        for rows in slices((max(1, len(logits)), self.n_labels), _CELLS_AT_ONCE):
+            z, dtype, _ = read_logits(logits[rows])
             parts.append(last(self.odds_of(z.cpu()), dtype).to(z.device))
         return given_back(torch.cat(parts), not isinstance(logits, Tensor))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
@@ -204,9 +205,7 @@ class _Regression:
     def slope(self, z: Tensor) -> Tensor:
         """Return a ℓ₊'(z) + b ℓ₋'(z), (N, L)."""
         out = torch.empty_like(z)
-        step = max(1, _CELLS_AT_ONCE // max(z.shape[1], 1))
-        for start in range(0, len(z), step):
-            rows = slice(start, start + step)
+        for rows in slices(z.shape, _CELLS_AT_ONCE):
             slope_of(self.loss, z[rows], self.cells.rows(rows), out[rows])
         return out
 
