@@ -18,7 +18,7 @@ from steelyard.config.sections import DataSettings
 from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.files import csv_rows
 from steelyard.data.readers.npz import read_arrays
-from steelyard.data.subset import Subset
+from steelyard.data.subset import source_of
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.predict.feature_cache import features_for, kept_for
@@ -93,8 +93,7 @@ def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array 
     """Return features for the search of near-duplicates; None where there are none."""
     if is_array(items):
         return _features(items)
-    inside = items.data if isinstance(items, Subset) else items
-    if isinstance(inside, ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
+    if isinstance(source_of(items), ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
         device = pick_device("auto")
         computed = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
         return np.asarray(computed.inputs)

@@ -222,7 +222,7 @@ def label_order(name: str) -> tuple[bool, int, str]:
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
     """Refuse a `value` of the argument `name` that is not among `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
 
 
 def harmless(text: str) -> str:
