@@ -83,6 +83,22 @@ def percent(share: float | None) -> str:
     return written if written == "–" else f"{written} %"
 
 
+def ends(interval: Sequence[float] | None) -> str:
+    """Return both ends of an interval of shares in per cent, – where there is none."""
+    return "–" if not interval or None in interval else f"{per_cent(interval[0])} to {per_cent(interval[1])}"
+
+
+def four(value: float | None) -> str:
+    """Return a number with four decimals, – for None."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def decided(row: Metrics) -> tuple[str, str, str, str]:
+    """Return threshold, precision, its interval and recall of a row of `threshold_rows`."""
+    limit = "never" if row["never"] or row["threshold"] is None else probability(row["threshold"])
+    return limit, per_cent(row["precision"]), ends(row["precision_interval"]), per_cent(row["recall"])
+
+
 def probability(value: float) -> str:
     """Return a probability or threshold as .xxx; one above 0 is never written as 0."""
     if 0 < value < 0.0005:
