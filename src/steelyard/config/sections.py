@@ -9,6 +9,7 @@ from steelyard._cache import OFF
 from steelyard._schema import AT_LEAST_0, AT_LEAST_1, conform
 from steelyard.data.files import check_choice
 from steelyard.data.opening import FORMATS
+from steelyard.data.tables.guess import OF_TABLES
 from steelyard.objective.parts import Part, Slot, completed, conflict
 
 Calibration = Literal["auto", "none", "link", "temperature", "platt", "isotonic"]
@@ -99,13 +100,10 @@ class DataSettings:
 
     def reader(self) -> dict[str, Any]:
         """Return the settings of how data is read, as arguments of `open_data` without path and split."""
-        names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
-        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
-        renamed = {"class_names": self.names} if self.names else {}
-        given = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
+        given = {name: value for name in ("format", "year", *OF_TABLES) if (value := getattr(self, name))}
         if len(self.labels) == 1:
             given["labels"] = self.labels[0]
-        return given | renamed
+        return given | ({"class_names": given.pop("names")} if self.names else {})
 
     @property
     def image_cache(self) -> str | None:

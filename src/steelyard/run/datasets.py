@@ -22,13 +22,12 @@ from steelyard.data.opening import Opened, existing, open_data
 from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
 from steelyard.data.subset import Labelled, Subset, source_of
+from steelyard.data.tables.guess import OF_TABLES
 from steelyard.labels import Labels
 from steelyard.models import ModelSettings, image_size, input_of
 
-GUESSED = (
-    *("form", "id", "path_column", "labels", "value", "features"),
-    *("separator", "absent", "minus_one", "split_column", "group", "text", "categories"),
-)
+_NOT_GUESSED = ("images", "names", "delimiter", "encoding", "embeddings")
+GUESSED = tuple(name for name in OF_TABLES if name not in _NOT_GUESSED)
 """Settings of [data] that are guessed from a table where they are not given."""
 PARTS = ("train", "validation", "test", "audit")
 """Names of the sets of items."""
