@@ -561,7 +561,7 @@ def test_history_goes_on_from_an_epoch(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda: OptimizerSettings(kind="adam"), "optimizer.kind is 'adam': choose one of sgd, adamw"),
-        (lambda: OptimizerSettings(lr=-1), "optimizer.lr is -1: it must be at least 0 and finite"),
+        (lambda: OptimizerSettings(lr=-1), "optimizer.lr is -1.0: it must be at least 0 and finite"),
         (lambda: OptimizerSettings(lr=math.nan), "optimizer.lr is nan: it must be a number"),
         (lambda: OptimizerSettings(clip_norm=math.inf), "optimizer.clip_norm is inf: it must be at least 0 and finite"),
         (
@@ -578,7 +578,7 @@ def test_history_goes_on_from_an_epoch(tmp_path: Path) -> None:
         (lambda: ScheduleSettings(milestones=(3,)), "schedule.milestones is given, but schedule.kind is 'cosine'"),
         (lambda: SamplerSettings("class"), "train.sampler.kind is 'class': choose one of shuffle"),
         (lambda: SamplerSettings(per_class=0), "train.sampler.per_class is 0: it must be at least 1 and finite"),
-        (lambda: AugmentSettings(flip=2), "train.augment.flip is 2: it must lie between 0 and 1"),
+        (lambda: AugmentSettings(flip=2), "train.augment.flip is 2.0: it must lie between 0 and 1"),
         (lambda: AugmentSettings(overlay=1.5), "train.augment.overlay is 1.5: it must lie between 0 and 1"),
         *[
             (lambda name=name: AugmentSettings(**{name: -1}), f"train.augment.{name} is -1: it must be at least 0")

@@ -119,8 +119,7 @@ def conform(section: str, settings: Any, bounds: Bounds = MappingProxyType({})) 
         for name in names:
             if not low <= (value := getattr(settings, name)) <= high or math.isinf(value):
                 words = f"be at least {low} and finite" if math.isinf(high) else f"lie between {low} and {high}"
-                shown = f"{value:g}" if isinstance(value, float) else value
-                raise ValueError(f"{section}.{name} is {shown}: it must {words}")
+                raise ValueError(f"{section}.{name} is {value}: it must {words}")
 
 
 def _options(expected: Any) -> tuple[Any, ...]:
