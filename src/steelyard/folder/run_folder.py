@@ -245,6 +245,13 @@ class RunFolder:
         save_tensors(self / "model.safetensors", model.state_dict(), {"names": list(names)})
         write_atomic(self / "model.json", _text_of({**content, "sha256": checksum(content)}))
 
+    def write_trained(self, trained: Trained) -> None:
+        """Write a model, how its outputs are read, and the encoder of its inputs."""
+        self.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
+        self.write_reading(trained.reading)
+        if trained.encoder is not None:
+            trained.encoder.save(self.path)
+
     def write_reading(self, reading: ProbabilityModel) -> None:
         """Write how logits become probabilities."""
         reading.save(self / "calibration.json")

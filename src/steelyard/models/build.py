@@ -244,12 +244,10 @@ def _assembled(
                 "another head, such as linear"
             )
         head = NoHead()
-    elif settings.head == "linear":
-        head = LinearHead(features, n_labels, settings.dropout)
+    elif settings.head in ("linear", "cosine"):
+        head = (LinearHead if settings.head == "linear" else CosineHead)(features, n_labels, settings.dropout)
     elif settings.head == "blocks":
         head = BlockHead(features, n_labels, dtype=torch.float32)
-    elif settings.head == "cosine":
-        head = CosineHead(features, n_labels, settings.dropout)
     elif settings.head == "bottleneck":
         head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
     elif settings.head == "ml_gcn":
