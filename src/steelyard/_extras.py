@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class MissingPackage(ImportError, ValueError):
-    """A package is not installed; the sentence tells what needs it and how to install it."""
+    """Raised where a package is not installed; the sentence tells what needs it and how to install it."""
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class OptimizerSettings:
         0.9
         >>> sy.training.OptimizerSettings(lr=-1)
         Traceback (most recent call last):
-        ValueError: optimizer.lr is -1: it must be at least 0 and finite
+        ValueError: optimizer.lr is -1.0: it must be at least 0 and finite
     """
 
     kind: Literal["sgd", "adamw"] = "adamw"
