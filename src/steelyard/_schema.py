@@ -113,8 +113,9 @@ AT_LEAST_0, AT_LEAST_1, SHARE = (0, math.inf), (1, math.inf), (0, 1)
 def conform(section: str, settings: Any, bounds: Bounds = MappingProxyType({})) -> None:
     """Give every field of a dataclass the type it is declared with, or raise with the name of the section."""
     for name, setting in fields_of(settings.__class__).items():
-        if not dataclasses.is_dataclass(setting.type):  # it conforms by itself
-            object.__setattr__(settings, name, checked(f"{section}.{name}", getattr(settings, name), setting.type))
+        given = getattr(settings, name)
+        if given is not setting.default and not dataclasses.is_dataclass(setting.type):  # which conforms by itself
+            object.__setattr__(settings, name, checked(f"{section}.{name}", given, setting.type))
     for (low, high), names in bounds.items():
         for name in names:
             if not low <= (value := getattr(settings, name)) <= high or math.isinf(value):
