@@ -124,6 +124,7 @@ def read_lines(path: PathLike) -> list[str]:
 def csv_rows(path: PathLike, expected: str) -> Iterator[tuple[int, list[str]]]:
     """Give line number and cells of each row of a CSV file; what is none is refused, by what is `expected` instead."""
     try:
+        check_regular(path)
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             for cells in reader:
