@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard._console import console_of, plain
-from steelyard.data.files import check_choice
 from steelyard.folder.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
 from steelyard.search.formula import LabelTerm
@@ -49,7 +48,8 @@ def find(
         engine: "duckdb" or "spark".
         like: the id of an item: those like it come first.
     """
-    check_choice(engine, ENGINES, "--engine")
+    if engine not in ENGINES:
+        raise ValueError(f"--engine is {engine!r}: choose one of {', '.join(ENGINES)}")
     if like is not None and (explain or engine != "duckdb"):
         raise ValueError("--like goes without --explain and --engine: leave them out")
     if like is None and not query.strip():
