@@ -301,7 +301,7 @@ def test_large_logits_are_certain_without_a_warning(tmp_path: Path) -> None:
         ("id,a,b\nx,0.5,1\nx,0.1,1\n", "scores.csv lists item 'x' twice: keep one"),
         ("id,a,b,probability:a\nx,0.5,1,0\n", "scores.csv lists label 'a' twice: keep one"),
         ("id,a,b\nx,0.5,?\n", "scores.csv line 2"),
-        (b"id,a,b\n\xe9,0.5,1\n", "scores.csv is not UTF-8: save it as UTF-8"),
+        (b"id,a,b\n\xe9,0.5,1\n", "scores.csv is not UTF-8"),
         (b'id,a,b\n"x,0.5,1\n', "scores.csv is not CSV"),
     ],
 )
@@ -316,8 +316,8 @@ def test_a_bad_file_of_scores_is_one_sentence(content: str | bytes, sentence: st
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"probabilities": np.array([[0.5, {}]], object)}, "scores.npz cannot be read"),
-        ({"probabilities": np.array([["a", "b"]])}, "scores.npz cannot be read"),
+        ({"probabilities": np.array([[0.5, {}]], object)}, "scores.npz is not an .npz file of plain arrays"),
+        ({"probabilities": np.array([["a", "b"]])}, "write it again, with numbers"),
         ({"p": np.ones((1, 2))}, "neither probabilities nor logits"),
         ({"probabilities": np.ones((1, 2)), "ids": np.array(["x", "x"])}, "shape (1, 2)"),
     ],

@@ -347,7 +347,7 @@ def test_prior_files(tmp_path: Path) -> None:
         "cat,0.5\ndog,much\n": "row 2.*'much'",
         "cat,0.5,1\n": "3 columns",
         "label,prior\n": "no prior",
-        "": "empty",
+        "": "no prior",
         'cat,"0.5\n': "not CSV",
     }
     for text, said in bad.items():

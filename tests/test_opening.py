@@ -132,7 +132,7 @@ def test_digits_become_pairs_by_format(tmp_path: Path):
     assert "multi_mnist" in open_data(tmp_path).note
     test = open_data(tmp_path, format="multi_mnist", split="test")
     assert len(test.data) == 9 * 400
-    with pytest.raises(ValueError, match="split is 'val': choose one of 'train', 'test'"):
+    with pytest.raises(ValueError, match="split is 'val': choose one of train, test"):
         open_data(tmp_path, split="val")
 
 

@@ -168,7 +168,7 @@ def test_onnxruntime_predicts_what_torch_does(place: Path, tmp_path: Path) -> No
     with Index.open(tmp_path / "index") as found:
         np.testing.assert_array_equal(found.rows(ids), eta)
     done("predict", run, place / "photos" / "images", "--index", tmp_path / "index")  # of the same model: taken
-    assert "onnxruntime is used on the CPU" in typed(*by_onnx, "--device", "cuda").line
+    assert "--runtime onnx runs on the CPU" in typed(*by_onnx, "--device", "cuda").line
     done("calibrate", run, "--data", place / "photos", "--kind", "temperature")
     assert "is older than the run" in typed(*by_onnx).line
 

@@ -99,7 +99,8 @@ def test_runs_that_cannot_be_compared() -> None:
 
 
 def test_a_run_without_probabilities_or_given_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = JudgedOn(small_run(part("two_way")), items(20), "test", False, EvaluateSettings(), torch.device("cpu"))
+    trained, settings = small_run(part("two_way")), EvaluateSettings()
+    judged = JudgedOn(trained, judge(trained, items(20), settings), settings, "test")
     monkeypatch.setattr(run_retrieval, "judged_on", lambda *_: judged)
     for runs, said in (
         (["a c"], "a c has no probabilities to search with.*steelyard calibrate 'a c' "),

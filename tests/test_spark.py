@@ -256,5 +256,7 @@ def test_what_spark_lacks_is_one_sentence(
     with pytest.raises(ValueError, match=r"^Spark needs Java, but there is no java on the PATH: "):
         Spark(made[0])
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(ValueError, match=r"^Spark is not installed: pip install 'steelyard\[spark\]'$"):
+    with pytest.raises(
+        ValueError, match=r"^Spark needs pyspark, which is not installed: pip install 'steelyard\[spark\]'$"
+    ):
         Spark(made[0])

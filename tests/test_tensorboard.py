@@ -12,26 +12,7 @@ import steelyard as sy
 from run_data import QUICK, items
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run import learn
-from steelyard.training.progress import Board, Watch
-
-
-class Noted(Watch):
-    """Notes what is passed on."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def begin(self, epoch: int, step: int, epochs: int) -> None:
-        self.calls.append(("begin", epoch, step, epochs))
-
-    def step(self, epoch: int, step: int, steps: int) -> None:
-        self.calls.append(("step", epoch, step, steps))
-
-    def epoch(self, record: dict[str, Any], epochs: int) -> None:
-        self.calls.append(("epoch", record["epoch"], epochs))
-
-    def end(self) -> None:
-        self.calls.append(("end",))
+from steelyard.training.progress import Logged, TensorBoard, Watch
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -47,47 +28,33 @@ def record(epoch: int, loss: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def board(tmp_path: Path) -> TensorBoard:
     pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
-    return Board(tmp_path / "events", Noted())
+    return TensorBoard(tmp_path / "events")
 
 
-def test_numbers_of_every_epoch_are_written(board: Board) -> None:
+def test_numbers_of_every_epoch_are_written(board: TensorBoard) -> None:
     assert not board.folder.exists()  # nothing is written before training begins
-    board.begin(1, 0, 2)
-    board.step(1, 1, 3)
-    board.epoch(record(1, 2.0, validation={"map": 0.5, "f1": None}), 2)
+    shown = Logged(board, Watch())
+    shown.epoch(record(1, 2.0, validation={"map": 0.5, "f1": None}), 2)
     assert read(board.folder)["training/loss"] == [(1, 2.0)]  # at once, not only in the end
-    board.epoch(record(2, 1.0), 2)
-    board.end()
+    shown.epoch(record(2, 1.0), 2)
     assert read(board.folder) == {
         "training/loss": [(1, 2.0), (2, 1.0)],
         "training/lr": [(1, 0.5), (2, 0.5)],
         "training/label_pair": [(1, 0.25), (2, 0.25)],
         "validation/map": [(1, 0.5)],
     }
-    assert isinstance(board.inner, Noted)
-    assert board.inner.calls == [("begin", 1, 0, 2), ("step", 1, 1, 3), ("epoch", 1, 2), ("epoch", 2, 2), ("end",)]
 
 
-def test_an_epoch_that_is_done_again_supersedes(board: Board) -> None:
-    board.begin(1, 0, 3)
-    board.epoch(record(1, 3.0), 3)
-    board.epoch(record(2, 99.0), 3)
-    board.end()
-    again = Board(board.folder, Watch())
-    again.begin(2, 4, 3)
-    again.epoch(record(2, 2.0), 3)
-    again.end()
+def test_an_epoch_that_is_done_again_supersedes(board: TensorBoard) -> None:
+    for epoch, loss in ((1, 3.0), (2, 99.0)):
+        board.log({"training/loss": loss}, epoch)
+    TensorBoard(board.folder).log({"training/loss": 2.0}, 2)
     assert read(board.folder)["training/loss"] == [(1, 3.0), (2, 2.0)]
 
 
-def test_it_may_end_before_it_began(board: Board) -> None:
-    board.end()
-    assert not board.folder.exists()
-
-
-def test_a_run_writes_its_history(board: Board, tmp_path: Path) -> None:
+def test_a_run_writes_its_history(board: TensorBoard, tmp_path: Path) -> None:
     settings = {**QUICK, "train": {**QUICK["train"], "tensorboard": True}}
     run = sy.fit(items(), "bce", out=tmp_path / "run", settings=settings, verbose=False)
     found = read(tmp_path / "run" / "tensorboard")
@@ -101,9 +68,9 @@ def test_a_run_writes_its_history(board: Board, tmp_path: Path) -> None:
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    sentence = "train.tensorboard is true, but the package is not there: pip install tensorboard, or set it to false"
+    sentence = "which is not installed: pip install tensorboard, or set it to false"
     with pytest.raises(ValueError, match=sentence):
-        Board(tmp_path, Watch())
+        TensorBoard(tmp_path)
     settings = {"train": {**QUICK["train"], "tensorboard": True}}
 
     def never(*_: object) -> None:

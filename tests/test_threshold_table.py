@@ -18,10 +18,10 @@ from run_data import write_table
 from small_run import part, reading_of
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
+from steelyard.report.headline import probability
 from steelyard.report.threshold_table import (
     MOST_ROWS,
     heading,
-    probability,
     show_table,
     show_thresholds,
     threshold_rows,

@@ -37,6 +37,16 @@ def write_atomic(path: str | os.PathLike[str], content: bytes | str) -> None:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def read_text(path: str | os.PathLike[str], remedy: str) -> str:
+    """Return the text of a UTF-8 file; where it cannot be read, the sentence ends with `remedy`."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): {remedy}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is corrupt, not UTF-8: {remedy}") from None
+
+
 def check_place(path: str | os.PathLike[str]) -> None:
     """Refuse, before the work, a file that could not be written after it."""
     file = Path(path)

@@ -13,10 +13,11 @@ import re
 import textwrap
 import tomllib
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -104,10 +105,22 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
-def conform(section: str, settings: Any) -> None:
+Bounds: TypeAlias = Mapping[tuple[float, float], Sequence[str]]
+"""Names of settings by the lowest and the highest value that is allowed; infinity never is."""
+AT_LEAST_0, AT_LEAST_1, SHARE = (0, math.inf), (1, math.inf), (0, 1)
+
+
+def conform(section: str, settings: Any, bounds: Bounds = MappingProxyType({})) -> None:
     """Give every field of a dataclass the type it is declared with, or raise with the name of the section."""
     for name, setting in fields_of(settings.__class__).items():
-        object.__setattr__(settings, name, checked(f"{section}.{name}", getattr(settings, name), setting.type))
+        given = getattr(settings, name)
+        if given is not setting.default and not dataclasses.is_dataclass(setting.type):  # which conforms by itself
+            object.__setattr__(settings, name, checked(f"{section}.{name}", given, setting.type))
+    for (low, high), names in bounds.items():
+        for name in names:
+            if not low <= (value := getattr(settings, name)) <= high or math.isinf(value):
+                words = f"be at least {low} and finite" if math.isinf(high) else f"lie between {low} and {high}"
+                raise ValueError(f"{section}.{name} is {value}: it must {words}")
 
 
 def _options(expected: Any) -> tuple[Any, ...]:

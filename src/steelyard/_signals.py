@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -27,6 +27,20 @@ class Stop:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Let `handler` take Ctrl-C and SIGTERM; in another thread than the main one, to which none comes, nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 @contextmanager
@@ -59,15 +73,13 @@ def stoppable() -> Iterator[Stop]:
             hook(unraisable)
 
     hook, sys.unraisablehook = sys.unraisablehook, again
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
-    try:
-        yield stop
-    finally:
-        sys.unraisablehook = hook
-        for timer in timers:
-            timer.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handling(interrupt):
+        try:
+            yield stop
+        finally:
+            sys.unraisablehook = hook
+            for timer in timers:
+                timer.cancel()
 
 
 def _is_importing() -> bool:

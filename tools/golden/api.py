@@ -23,7 +23,10 @@ def names_and_signatures() -> dict[str, str]:
         else:
             _add(name, thing, lines)
     for found in pkgutil.iter_modules(sy.integrations.__path__):
-        _add_module(f"integrations.{found.name}", import_module(f"steelyard.integrations.{found.name}"), lines)
+        try:
+            _add_module(f"integrations.{found.name}", import_module(f"steelyard.integrations.{found.name}"), lines)
+        except ImportError as error:  # its package is an extra of its own
+            lines[f"integrations.{found.name}"] = str(error)
     return lines
 
 

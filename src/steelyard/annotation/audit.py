@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Array, Floats, slices
 from steelyard.annotation import noise
 from steelyard.annotation.confusion import Confused, Confusion
 from steelyard.annotation.near import Contradiction, contradictions
 from steelyard.annotation.queue import Ranked, as_text, best, nothing
 from steelyard.labels import UNKNOWN, Labels
-
-Array: TypeAlias = NDArray[Any]
-Floats: TypeAlias = NDArray[np.float64]
 
 LISTED = 10_000
 """Entries in a ranked list, by default."""
@@ -148,14 +146,12 @@ class _Table(NamedTuple):
 
     def blocks(self) -> Iterator[_RowBlock]:
         """Yield the rows in order, a million cells at a time."""
-        n, step = len(self.labels), max(1, _CELLS // max(self.labels.n_labels, 1))
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            p = np.asarray(self.probabilities[start:stop], np.float64)
-            _check(p, start)
+        for rows in slices((len(self.labels), self.labels.n_labels), _CELLS):
+            p = np.asarray(self.probabilities[rows], np.float64)
+            _check(p, rows.start)
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(p) - np.log1p(-p), -noise.LARGEST, noise.LARGEST)
-            yield _RowBlock(start, odds, self.labels.rows(np.arange(start, stop)))
+            yield _RowBlock(rows.start, odds, self.labels.rows(np.arange(rows.start, rows.stop)))
 
 
 def _check(p: Floats, start: int) -> None:

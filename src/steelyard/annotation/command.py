@@ -24,6 +24,7 @@ from steelyard.config.sections import DataSettings
 from steelyard.data.corrections import answered, corrected
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
+from steelyard.metrics.measures import number
 from steelyard.predict.inputs import inputs_at
 from steelyard.predict.prediction import check_probability, scores
 from steelyard.report.headline import plural
@@ -133,9 +134,6 @@ def document(result: Audit, source: AuditData) -> dict[str, Any]:
     """Return an audit as plain values for JSON; undefined numbers become None."""
     ids, names = result.table.ids, result.table.names
 
-    def number(value: float) -> float | None:
-        return None if isnan(value) else value
-
     def interval(value: Interval) -> dict[str, float | None]:
         return {name: number(part) for name, part in value._asdict().items()}
 
@@ -233,7 +231,7 @@ def show_next(
     trained = RunFolder(run).load()
     check_probability(trained)
     progress = console_of(stderr=True)
-    labels, eta, paths, features = (_unlabelled if unlabelled else _labelled)(run, trained, other, progress)
+    labels, eta, paths, features, _ = (_unlabelled if unlabelled else _labelled)(run, trained, other, progress)
     if spread and features is None:
         raise ValueError("--spread needs features, but the items are images without kept features: leave it out")
     information = None if labels.n_known.any() else trained.counts * (1 - np.nan_to_num(trained.prior))
@@ -301,22 +299,18 @@ def by_label(option: str, given: Sequence[str], names: Sequence[str], default: N
     return numbers
 
 
-def _labelled(
-    run: str, trained: Trained, other: Other, console: Console
-) -> tuple[Labels, NDArray[Any], list[str] | None, NDArray[Any] | None]:
-    """Return labels, probabilities, image files and features of labelled data, in the order of the run's labels."""
+def _labelled(run: str, trained: Trained, other: Other, console: Console) -> AuditData:
+    """Return what there is of labelled data, in the order of the run's labels."""
     config = run_config(run)
     items, _ = items_of(config, trained, other)
     device = pick_device(config.train.device)
     judged = judge(trained, items, config.evaluate, False, device, n_workers(-1, items), console)
     labels = items.labels.arranged(trained.names, UNKNOWN)
     features = items.inputs if trained.model.input.kind == "features" else None
-    return labels, judged.probabilities.numpy(), paths_of(items), features
+    return AuditData(labels, judged.probabilities.numpy(), paths_of(items), features)
 
 
-def _unlabelled(
-    run: str, trained: Trained, other: Other, console: Console
-) -> tuple[Labels, NDArray[Any], list[str] | None, NDArray[Any] | None]:
+def _unlabelled(run: str, trained: Trained, other: Other, console: Console) -> AuditData:
     """Return the same for items without labels."""
     if other.split is not None or other.reading:
         raise ValueError("--unlabelled takes no options about how labels are read: leave them out")
@@ -327,7 +321,6 @@ def _unlabelled(
         ids += some.rows.ids
         paths += some.paths
         eta.append(some.rows.probabilities)
-    nothing = Labels.from_cells(
-        [], [], np.zeros(0, np.int8), (len(ids), len(trained.names)), UNKNOWN, trained.names, ids
-    )
-    return nothing, np.concatenate(eta), paths or None, None
+    shape = (len(ids), len(trained.names))
+    nothing = Labels.from_cells([], [], np.zeros(0, np.int8), shape, UNKNOWN, trained.names, ids)
+    return AuditData(nothing, np.concatenate(eta), paths or None, None)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from steelyard._arrays import Array, Index
 from steelyard.labels import UNKNOWN, Labels
-
-Array: TypeAlias = NDArray[Any]
-Index: TypeAlias = NDArray[np.int64]
 
 NEAR = 0.1
 """Near-duplicates are at most this far apart, as a share of the typical distance of two items."""

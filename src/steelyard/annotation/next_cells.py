@@ -18,13 +18,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Array, Floats, Index
 from steelyard.annotation.near import standardised
 from steelyard.annotation.queue import Ranked
+from steelyard.data.files import check_choice
 from steelyard.labels import UNKNOWN, Labels
 
-Array: TypeAlias = NDArray[Any]
-Floats: TypeAlias = NDArray[np.float64]
-Index: TypeAlias = NDArray[np.int64]
 By: TypeAlias = Literal["gain", "uncertainty", "random"]
 
 METHODS = ("gain", "uncertainty", "random")
@@ -104,9 +103,8 @@ def _checked(
     table: Labels, probabilities: Array, budget: float, by: str, unit: str, item_cost: float, cell_cost: Any
 ) -> tuple[Array, Floats, Floats]:
     """Check the arguments; return labels and probabilities (N, L) and the cost of a question per label (L,)."""
-    for name, value, known in (("by", by, METHODS), ("unit", unit, UNITS)):
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(known)}")
+    check_choice(by, METHODS, "by")
+    check_choice(unit, UNITS, "unit")
     if not 0 < budget < float("inf"):
         raise ValueError(f"budget is {budget:g}: give a number above 0")
     eta = np.asarray(probabilities, np.float64)

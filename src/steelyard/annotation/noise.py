@@ -18,14 +18,14 @@ maximum of the likelihood times normal densities of logit m and logit f about lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Floats: TypeAlias = NDArray[np.float64]
+from steelyard._arrays import Floats
 
 DEVIATION = 0.2
 """Prior deviation of a label's logit m and logit f from the shared rate."""

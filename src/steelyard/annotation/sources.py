@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import expit
 
+from steelyard._arrays import Array
 from steelyard.calibrate.crossfit import cross_fitted, fewest_of_a_kind, folds_of
 from steelyard.config.sections import DataSettings
 from steelyard.data.dataset import ArrayDataset, ImageDataset
-from steelyard.data.subset import Subset
+from steelyard.data.files import csv_rows
+from steelyard.data.readers.npz import read_arrays
+from steelyard.data.subset import source_of
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.predict.feature_cache import features_for, kept_for
@@ -28,8 +28,6 @@ from steelyard.run.locate import run_config
 from steelyard.training.batches import is_array, n_workers
 from steelyard.training.small_models import FEWEST_ITEMS, assuming_negative, baseline
 from steelyard.training.step import pick_device
-
-Array: TypeAlias = NDArray[Any]
 
 PREFIX = "probability:"
 """Prefix of the columns that `steelyard predict` writes."""
@@ -45,7 +43,7 @@ class AuditData(NamedTuple):
     """Image file of each item."""
     embeddings: Array | None
     """Array (N, D) where items are features or pass a frozen backbone."""
-    note: str
+    note: str = ""
     """Origin of the probabilities, for people to read."""
 
 
@@ -95,8 +93,7 @@ def _embeddings(trained: Trained, items: Any, console: Console | None) -> Array 
     """Return features for the search of near-duplicates; None where there are none."""
     if is_array(items):
         return _features(items)
-    inside = items.data if isinstance(items, Subset) else items
-    if isinstance(inside, ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
+    if isinstance(source_of(items), ImageDataset) and (keeping := kept_for(trained, items, console)) is not None:
         device = pick_device("auto")
         computed = features_for(trained.model, items, keeping, 256, device, n_workers(-1, items), console)[1]
         return np.asarray(computed.inputs)
@@ -172,38 +169,31 @@ def _places(kind: str, keys: Sequence[str], there: Sequence[str], path: str) -> 
 
 
 def _from_npz(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            name = next((n for n in ("probabilities", "logits") if n in arrays), "")
-            values = np.asarray(arrays[name], np.float64) if name else np.zeros(0)
-            ids, names = (list(map(str, arrays[n])) if n in arrays else None for n in ("ids", "names"))
-    except (OSError, EOFError, ValueError, BadZipFile) as error:  # ValueError: texts, or objects of Python
-        raise ValueError(f"{file} cannot be read as .npz ({error}): write it again, with numbers") from None
-    if not name:
+    arrays = read_arrays(file)
+    if (name := next((n for n in ("probabilities", "logits") if n in arrays), None)) is None:
         raise ValueError(f"{file} holds neither probabilities nor logits: name the array one of these")
-    ids, names = ids or list(labels.ids), names or list(labels.names)
+    try:
+        values = np.asarray(arrays[name], np.float64)
+    except ValueError:
+        raise ValueError(f"{name} of {file} holds {arrays[name].dtype}: write it again, with numbers") from None
+    ids, names = (list(map(str, arrays.get(n, own))) for n, own in (("ids", labels.ids), ("names", labels.names)))
     if values.shape != (len(ids), len(names)):
         raise ValueError(f"{name} of {file} has shape {values.shape}: give {(len(ids), len(names))}")
     return expit(values) if name == "logits" else values, ids, names
 
 
 def _from_csv(file: Path, labels: Labels) -> tuple[Array, Sequence[str], Sequence[str]]:
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, strict=True)
-        try:
-            head = next(reader, [])
-            if not head or head[0] != "id":
-                raise ValueError(f"the first column of {file} is {head[0] if head else ''!r}: it must be id")
-            names = [name.removeprefix(PREFIX) for name in head]
-            columns = [k for k in range(1, len(head)) if names[k] in set(labels.names)]
-            ids, values = [], []
-            for row in filter(None, reader):  # not of an empty line
-                values.append(_numbers(row, columns, f"{file} line {reader.line_num}"))
-                ids.append(row[0])
-        except UnicodeDecodeError:
-            raise ValueError(f"{file} is not UTF-8: save it as UTF-8") from None
-        except csv.Error as error:
-            raise ValueError(f"{file} is not CSV ({error}): write it again") from None
+    rows = csv_rows(file, "a CSV file of id and probabilities")
+    _, head = next(rows, (1, [""]))
+    if head[:1] != ["id"]:
+        raise ValueError(f"the first column of {file} is {''.join(head[:1])!r}: it must be id")
+    names = [name.removeprefix(PREFIX) for name in head]
+    columns = [k for k in range(1, len(head)) if names[k] in set(labels.names)]
+    ids, values = [], []
+    for line, row in rows:
+        if row:  # not an empty line
+            values.append(_numbers(row, columns, f"{file} line {line}"))
+            ids.append(row[0])
     return np.array(values).reshape(len(ids), len(columns)), ids, [names[k] for k in columns]
 
 

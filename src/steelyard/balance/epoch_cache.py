@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
+
 _CELLS = 1 << 22  # drawn at a time: random numbers pass through several 64-bit temporaries
 
 
@@ -21,10 +23,8 @@ class EpochCache:
 
     def draw(self, epoch: int, n_items: int, n_labels: int, rows: Callable[[slice], Tensor]) -> None:
         """Draw `epoch`: `rows(a:b)` gives the draws (b − a, L) of items a … b − 1."""
-        step = max(1, _CELLS // max(n_labels, 1))
         self.forget()
-        for start in range(0, n_items, step):
-            some = slice(start, min(start + step, n_items))
+        for some in slices((n_items, n_labels), _CELLS):
             drawn = rows(some)
             if self._rows.shape != (n_items, n_labels) or self._rows.device != drawn.device:
                 self._rows = torch.empty((n_items, n_labels), dtype=drawn.dtype, device=drawn.device)

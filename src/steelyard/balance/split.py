@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import Index
 from steelyard.balance import draws
 from steelyard.labels import Labels
-
-Index = NDArray[np.int64]
 
 _FREE, _REST, _HELD = -1, 0, 1
 

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from steelyard._arrays import Floats
 from steelyard.balance.checks import check_choice
 from steelyard.calibrate.guarantees import Promise, guaranteed_thresholds
 from steelyard.calibrate.lines import PRIOR_POSITIVES
@@ -16,7 +16,6 @@ from steelyard.calibrate.thresholds import threshold_report
 from steelyard.labels.targets import ArrayLike
 
 AimGoal: TypeAlias = Literal["half", "f1", "precision", "recall", "cost"]
-Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

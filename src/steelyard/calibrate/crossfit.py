@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from steelyard._arrays import Floats
 from steelyard.balance.split import stratified_split
 from steelyard.calibrate.calibrator import Calibrator
 from steelyard.calibrate.isotonic import Isotonic
@@ -21,7 +22,6 @@ from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.targets import labels_of_all_frequencies
 
 Folds: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
 
 Fitted: TypeAlias = type[Temperature | Platt | Isotonic]
 MAKERS: dict[str, Fitted] = {"temperature": Temperature, "platt": Platt, "isotonic": Isotonic}

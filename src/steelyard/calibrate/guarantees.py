@@ -19,7 +19,6 @@ from steelyard.metrics.inputs import Pair, positive, probable
 
 Guarantee: TypeAlias = Literal["expected", "probability"]
 Goal: TypeAlias = Literal["precision", "recall"]
-Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 
 STARTS = (2.0, 1.0, 0.0, -1.0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._arrays import Floats, slices
 from steelyard.calibrate.calibrator import given_back, one_per_label, read_logits
 from steelyard.calibrate.lines import bracketed_newton
 from steelyard.labels.targets import ArrayLike, refuse
@@ -174,9 +174,8 @@ def _report(probabilities: ArrayLike, train_prior: ArrayLike | float, reference:
 def _score(p: Tensor, pi: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first derivative of the log-likelihood in q, and minus the second, float64 (L,)."""
     first, second = torch.zeros_like(pi), torch.zeros_like(pi)
-    step = max(1, _CELLS_AT_ONCE // max(1, p.shape[1]))
-    for start in range(0, len(p), step):
-        x = p[start : start + step].to(torch.float64)
+    for rows in slices(p.shape, _CELLS_AT_ONCE):
+        x = p[rows].to(torch.float64)
         ratio = (x - pi) / (pi * (1 - pi)) / (q * x / pi + (1 - q) * (1 - x) / (1 - pi))
         first += ratio.sum(0)
         second += ratio.square().sum(0)
@@ -220,8 +219,6 @@ def _prior(name: str, prior: ArrayLike | float, n_labels: int) -> Tensor:
     refuse(~((q >= 0) & (q <= 1)), f"{name}_prior", q, "a frequency lies in [0, 1]")
     return q
 
-
-Floats: TypeAlias = NDArray[np.float64]
 
 LEVEL = 0.01
 """Below this chance of seeing as much if no frequency had shifted, frequencies have."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steelyard._files import write_atomic
+from steelyard._arrays import Floats, slices
+from steelyard._files import read_text, write_atomic
 from steelyard.calibrate import store
 from steelyard.calibrate.aim import Aim, choose_thresholds
 from steelyard.calibrate.calibrator import Calibrator, as_vector, finite_where_known, given_back, read_logits
@@ -28,7 +29,6 @@ from steelyard.losses.ldam import SoftmaxLDAM
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
-Floats: TypeAlias = NDArray[np.float64]
 LEAST = 1e-15
 """Probabilities nearer to 0 or 1 count as this far from it, with label sets."""
 _CELLS_AT_ONCE = 1 << 20
@@ -189,10 +189,9 @@ class ProbabilityModel:
             raise NoLink(f"{self.why}: fit a calibrator on held-out items first, as steelyard calibrate does")
         if np.ndim(logits) != 2 or logits.shape[1] != self.n_labels:
             raise ValueError(f"logits has shape {tuple(logits.shape)}: give (N, {self.n_labels}), one column per label")
-        step = max(1, _CELLS_AT_ONCE // self.n_labels)
         parts = []
-        for start in range(0, max(1, len(logits)), step):
-            z, dtype, _ = read_logits(logits[start : start + step])
+        for rows in slices((max(1, len(logits)), self.n_labels), _CELLS_AT_ONCE):
+            z, dtype, _ = read_logits(logits[rows])
             parts.append(last(self.odds_of(z.cpu()), dtype).to(z.device))
         return given_back(torch.cat(parts), not isinstance(logits, Tensor))
 
@@ -386,7 +385,7 @@ class ProbabilityModel:
     @classmethod
     def load(cls, path: str | Path) -> ProbabilityModel:
         """Read what `save` wrote; a file that is missing or damaged is one sentence."""
-        return cls.from_json(store.read_text(path), str(path))
+        return cls.from_json(read_text(path, store.AGAIN), str(path))
 
     def _checked(
         self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike | None

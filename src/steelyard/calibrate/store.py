@@ -8,14 +8,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steelyard._files import write_atomic
+from steelyard._files import read_text, write_atomic
 from steelyard._sealed import sealed, unsealed
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.calibrator import Calibrator, State
@@ -38,6 +37,7 @@ READING_FORMAT = "steelyard reading"
 _KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
 """The vectors that a model may lack, and the meaning of null in each."""
+AGAIN = "check the path, or write it again with steelyard calibrate"
 _NOT_ONE = "is not a calibration written by steelyard.calibrate.save"
 
 
@@ -78,20 +78,10 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
             ...
         ValueError: link.json holds the link of another SPA than the BCE given: give the loss with the ...
     """
-    content = read_text(path)
+    content = read_text(path, AGAIN)
     with _refused(f"{path} {_NOT_ONE}: "):
         document = json.loads(content, parse_constant=_refuse)
     return from_document(document, path, loss)
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file; one that is missing or no text is one sentence."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}): check the path") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} does not hold a whole calibration (it is not UTF-8): write it again") from None
 
 
 @contextmanager

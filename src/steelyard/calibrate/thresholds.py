@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
 from steelyard.balance.checks import check_choice, check_range
 from steelyard.calibrate.calibrator import one_per_label
 from steelyard.calibrate.guarantees import Guarantee, promise_of, promised_thresholds
@@ -192,9 +193,8 @@ def threshold_report(
     pair, label_known = _inputs(probabilities, targets)
     aim = _aim(goal, level, cost_fp, cost_fn, prior, pair.values)
     n_items, n_labels = pair.values.shape
-    step = max(1, _CELLS_AT_ONCE // max(1, n_items))
-    starts = range(0, n_labels, step)
-    blocks = [_block(pair, slice(i, i + step), aim, prior_positives, label_known) for i in starts]
+    some = slices((n_labels, n_items), _CELLS_AT_ONCE)
+    blocks = [_block(pair, labels, aim, prior_positives, label_known) for labels in some]
     columns = [torch.cat(parts) for parts in zip(*blocks, strict=True)]
     dtype = compute_dtype(pair.values)
     return ThresholdReport(*(pair.give(c.to(dtype) if c.dtype.is_floating_point else c) for c in columns))

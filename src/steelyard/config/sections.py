@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from steelyard._cache import OFF
-from steelyard._schema import conform
+from steelyard._schema import AT_LEAST_0, AT_LEAST_1, conform
+from steelyard.data.files import check_choice
 from steelyard.data.opening import FORMATS
+from steelyard.data.tables.guess import OF_TABLES
 from steelyard.objective.parts import Part, Slot, completed, conflict
-from steelyard.training.settings import choice, least
 
 Calibration = Literal["auto", "none", "link", "temperature", "platt", "isotonic"]
 Thresholds = Literal["f1", "half", "precision", "recall", "cost"]
@@ -86,9 +87,9 @@ class DataSettings:
     """Encoding of a CSV file; utf-8 by default."""
 
     def __post_init__(self) -> None:
-        conform("data", self)
+        conform("data", self, {AT_LEAST_0: ("size", "year")})
         if self.format:
-            choice("data.format", self.format, FORMATS)
+            check_choice(self.format, FORMATS, "data.format")
         if isinstance(self.validation, float):
             if not 0 <= self.validation < 1:
                 raise ValueError(
@@ -96,18 +97,13 @@ class DataSettings:
                 )
         elif not self.validation:
             raise ValueError("data.validation is empty: give 0 for no validation, a share, a split or a path")
-        least("data.size", self.size, 0)
-        least("data.year", self.year, 0)
 
     def reader(self) -> dict[str, Any]:
         """Return the settings of how data is read, as arguments of `open_data` without path and split."""
-        names = ("images", "format", "year", "form", "id", "path_column", "labels", "value", "features")
-        more = ("separator", "absent", "minus_one", "split_column", "group", "text", "embeddings", "categories")
-        renamed = {"class_names": self.names} if self.names else {}
-        given = {name: value for name in (*names, *more, "delimiter", "encoding") if (value := getattr(self, name))}
+        given = {name: value for name in ("format", "year", *OF_TABLES) if (value := getattr(self, name))}
         if len(self.labels) == 1:
             given["labels"] = self.labels[0]
-        return given | renamed
+        return given | ({"class_names": given.pop("names")} if self.names else {})
 
     @property
     def image_cache(self) -> str | None:
@@ -134,7 +130,7 @@ class ObjectiveSettings:
     batch)."""
 
     def __post_init__(self) -> None:
-        choice("objective.reduction", self.reduction, ("mean", "item"))
+        conform("objective", self)
         for slot, part in self.parts().items():
             object.__setattr__(self, slot, completed(slot, part))
         if (why := conflict(self.parts())) is not None:
@@ -182,13 +178,10 @@ class EvaluateSettings:
     """Items per batch outside training."""
 
     def __post_init__(self) -> None:
-        conform("evaluate", self)
+        numbers = ("false_positive_cost", "false_negative_cost", "bootstrap", "tail_below")
+        conform("evaluate", self, {AT_LEAST_0: numbers, AT_LEAST_1: ("tail", "bins", "batch_size")})
         if not 0 < self.target <= 1:
             raise ValueError(f"evaluate.target is {self.target}: give a precision or recall above 0, at most 1")
-        for name in ("false_positive_cost", "false_negative_cost", "bootstrap", "tail_below"):
-            least(f"evaluate.{name}", getattr(self, name), 0)
-        for name in ("tail", "bins", "batch_size"):
-            least(f"evaluate.{name}", getattr(self, name), 1)
         if self.head_at < self.tail_below:
             raise ValueError(
                 f"evaluate.head_at is {self.head_at}, below evaluate.tail_below, {self.tail_below}: raise it"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from steelyard._arrays import Array, Index, slices
 from steelyard.balance import draws
 from steelyard.balance.split import rows_of_positives
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.inputs import as_whole
-
-Array: TypeAlias = NDArray[Any]
-Index: TypeAlias = NDArray[np.int64]
 
 _CHUNK = 1 << 20  # random numbers made at a time
 
@@ -249,9 +246,8 @@ def _thinned(
 
 def _thinned_rows(labels: Labels, stream: int, fraction: float, fill: int) -> Iterator[tuple[Array, Array, Array]]:
     """Keep each known label with probability `fraction`, and list, block by block, the cells that are not `fill`."""
-    step = max(1, _CHUNK // labels.n_labels)
-    for start in range(0, max(1, len(labels)), step):
-        stop = min(start + step, len(labels))
+    for rows in slices((len(labels), labels.n_labels), _CHUNK) if len(labels) else [slice(0, 0)]:
+        start, stop = rows.start, rows.stop
         values = labels.rows(np.arange(start, stop))
         cells = np.arange(start * labels.n_labels, stop * labels.n_labels).reshape(values.shape)
         values[draws.uniform(stream, cells) >= fraction] = UNKNOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import mmap
 import os
@@ -120,6 +121,22 @@ def read_lines(path: PathLike) -> list[str]:
     return lines
 
 
+def csv_rows(path: PathLike, expected: str) -> Iterator[tuple[int, list[str]]]:
+    """Give line number and cells of each row of a CSV file; what is none is refused, by what is `expected` instead."""
+    try:
+        check_regular(path)
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                yield reader.line_num, cells
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): give {expected}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8: give {expected}") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not CSV ({error}): give {expected}") from None
+
+
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.)")
 
 
@@ -206,7 +223,7 @@ def label_order(name: str) -> tuple[bool, int, str]:
 def check_choice(value: Any, choices: Sequence[Any], name: str) -> None:
     """Refuse a `value` of the argument `name` that is not among `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(str, choices))}")
 
 
 def harmless(text: str) -> str:

@@ -106,8 +106,14 @@ def open_inputs(
         elif ending in (".npy", ".npz"):
             inputs = _array_file(file, split, side, on_bad_image)
         elif ENDINGS.get(ending) == "table" and encoder is not None:
-            source = Manifest(file, delimiter, encoding or "utf-8")
-            inputs = _mixed_rows(source, id, text, features or (), categories, encoder, on_bad_image)
+            source, text = Manifest(file, delimiter, encoding or "utf-8"), text or encoder.text
+            if text is None and not categories:
+                trained = "the run was trained on columns of a table in memory"
+                raise DataError(f"{file} is a file, but {trained}: give run.probability such a table")
+            _check_columns(source, text=[text], features=features or (), categories=categories, id=[id])
+            taken = [name for name in (text, *(features or ()), *categories) if name is not None]
+            id = id or Columns(source, taken).id_column(None)
+            inputs = _feature_rows(source, id, list(features or ()), on_bad_image, text, categories, encoder)
         elif ENDINGS.get(ending) == "table":
             inputs = _table(file, images, split, columns, labels, kind, side, on_bad_image)
         elif ending in ENDINGS:
@@ -253,26 +259,6 @@ def _feature_rows(
             start += n
 
     return FeatureInputs(blocks, n_items, on_bad_image, note=note)
-
-
-def _mixed_rows(
-    source: Manifest,
-    id: str | None,
-    text: str | None,
-    features: Sequence[str],
-    categories: Sequence[str],
-    encoder: Encoder,
-    on_bad_image: OnBad,
-) -> Inputs:
-    """The rows of a manifest whose columns are encoded as a run encoded those of training."""
-    column = text or encoder.text
-    if column is None and not categories:
-        trained = "the run was trained on columns of a table in memory"
-        raise DataError(f"{source.path} is a file, but {trained}: give run.probability such a table")
-    _check_columns(source, text=[column], features=features, categories=categories, id=[id])
-    taken = [name for name in (column, *features, *categories) if name is not None]
-    id = id or Columns(source, taken).id_column(None)
-    return _feature_rows(source, id, list(features), on_bad_image, column, categories, encoder)
 
 
 def _check_columns(source: Manifest, **named: Sequence[str | None]) -> None:

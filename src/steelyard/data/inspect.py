@@ -20,7 +20,6 @@ from steelyard.data.readers.regions import RegionDataset
 from steelyard.labels import UNKNOWN, Labels
 
 Groups: TypeAlias = list[NDArray[np.int64]]
-Array: TypeAlias = NDArray[Any]
 
 MOST_LABELS = 4096
 """Pairs are looked at among at most so many labels, the most frequent ones."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from steelyard.data.files import unguarded
+from steelyard.data.files import csv_rows, unguarded
 
 QUEUE_COLUMNS = ("rank", "id", "label", "question", "given", "probability", "score", "why", "path")
 """The columns of a queue: one row per item and label, the best first."""
@@ -92,24 +91,14 @@ def settled(answers: Sequence[Answer]) -> dict[tuple[str, str], Answer]:
 
 def _rows(path: str | Path, columns: Sequence[str], expected: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the number of the line and the row, by column, of a CSV file that must have these columns."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            reader: Any = csv.reader(file, strict=True)
-            head: list[str] = next(reader, [])
-            if not set(columns) <= set(head):
-                missing = next(name for name in columns if name not in head)
-                raise ValueError(f"{path} has no column {missing!r}: give {expected} ({','.join(columns)})")
-            for cells in reader:
-                line = reader.line_num
-                if len(cells) != len(head):
-                    raise ValueError(f"{path} line {line} has {len(cells)} cells, not {len(head)}: mend or remove it")
-                yield line, dict(zip(head, cells, strict=True))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}): give {expected}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8: give {expected}") from None
-    except csv.Error as error:
-        raise ValueError(f"{path} is not CSV ({error}): give {expected}") from None
+    rows = csv_rows(path, expected)
+    _, head = next(rows, (1, []))
+    if missing := [name for name in columns if name not in head]:
+        raise ValueError(f"{path} has no column {missing[0]!r}: give {expected} ({','.join(columns)})")
+    for line, cells in rows:
+        if len(cells) != len(head):
+            raise ValueError(f"{path} line {line} has {len(cells)} cells, not {len(head)}: mend or remove it")
+        yield line, dict(zip(head, cells, strict=True))
 
 
 def _number(text: str, path: str | Path, line: int) -> float | None:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from steelyard.data.dataset import ImageDataset, checked_index
+from steelyard.data.dataset import ImageDataset, as_inputs, as_tensor, checked_index
 from steelyard.data.images import BadImage, decode
 from steelyard.labels import Labels
 from steelyard.labels.inputs import as_index
@@ -95,6 +95,17 @@ class Subset(Dataset[AnySample]):
         many: Callable[[list[int]], list[AnySample]] | None = getattr(self.data, "__getitems__", None)
         samples = [self.data[i] for i in rows] if many is None else many(rows)
         return [(item, target, position) for (item, target, _), position in zip(samples, places.tolist(), strict=True)]
+
+
+def source_of(data: Any) -> Any:
+    """Return the data set that a subset is of, or the data set itself."""
+    return data.data if isinstance(data, Subset) else data
+
+
+def item_inputs(data: Any, index: NDArray[np.int64]) -> Tensor:
+    """Return the inputs of some items of an `ArrayDataset` or a subset of one."""
+    rows = data.index[index] if isinstance(data, Subset) else index
+    return as_tensor(as_inputs(source_of(data).inputs[rows]))
 
 
 def origin(data: Labelled) -> tuple[Labelled, NDArray[np.int64]]:

@@ -19,6 +19,10 @@ TOLERANCE = 1e-5
 """Largest allowed difference between η of the file and η of the run."""
 
 _GRID = (*np.linspace(-40, 40, 321).tolist(), -1e4, -300.0, 300.0, 1e4)
+_CANNOT_RUN = (
+    "onnxruntime cannot run the exported file ({reason}): fit a calibrator that takes logits, or use one of the losses "
+    "in steelyard.losses"
+)
 
 
 class Checked(NamedTuple):
@@ -38,7 +42,7 @@ def check(proto: Any, trained: Trained) -> Checked:
     η more than 1e-5 apart is an error, unless the logits are equal but for rounding and the calibrator magnifies
     that, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
     """
-    session = _session(proto)
+    session = session_of(proto.SerializeToString(), _CANNOT_RUN)
     result, rounding = list[Checked](), 0.0
     for n, seed in ((1, 1), (3, 2), (8, 3)):
         inputs = examples(trained, n, seed)
@@ -54,7 +58,7 @@ def check(proto: Any, trained: Trained) -> Checked:
             raise RuntimeError("decisions of the exported file differ from its thresholds: nothing was written")
     rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
     rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
-    eta = _session(after_logits(proto)).run(["probabilities"], {"logits": rows})[0]
+    eta = session_of(after_logits(proto).SerializeToString(), _CANNOT_RUN).run(["probabilities"], {"logits": rows})[0]
     result.append(Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
     worst = Checked(*map(max, zip(*result, strict=True)))
     as_rounded = worst.logit <= max(TOLERANCE, 10 * rounding)
@@ -74,19 +78,17 @@ def _logits(trained: Trained, inputs: tuple[Tensor, ...], dtype: torch.dtype = t
     return np.asarray(logits.numpy())
 
 
-def _session(proto: Any) -> Any:
+def session_of(model: str | bytes, sentence: str, threads: int = 0) -> Any:
+    """Return a file, or its content, opened by onnxruntime; where that fails, raise `sentence` with the {reason}."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
     try:
-        return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of its own, such as for a function that it does not have in float64
-        why = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"onnxruntime cannot run the exported file ({why:.200}): fit a calibrator that takes logits, or use one of "
-            "the losses in steelyard.losses"
-        ) from None
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has an exception of its own for every kind of damage
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(sentence.replace("{reason}", reason[:160])) from None
 
 
 def after_logits(proto: Any) -> Any:

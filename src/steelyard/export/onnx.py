@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from steelyard._extras import needed
 from steelyard._files import check_place, replacing
 from steelyard.export.check import Checked
 from steelyard.export.check import check as run_check
@@ -85,13 +86,9 @@ def export_trained(
 
 def require(*packages: str) -> None:
     """Raise unless these packages of the extra `export` are there."""
-    for package in packages:
-        try:
+    with needed("ONNX needs", "'steelyard[export]'"):
+        for package in packages:
             import_module(package)
-        except ImportError as error:
-            raise ValueError(
-                f"ONNX needs the package {error.name}, which is not installed: pip install 'steelyard[export]'"
-            ) from None
 
 
 def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:

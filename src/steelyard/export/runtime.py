@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from steelyard.data.inputs import Inputs, open_inputs
 from steelyard.data.streams import OnBad
+from steelyard.export.check import session_of
 from steelyard.export.graph import OUTPUTS
 from steelyard.export.onnx import FORMAT, VERSION, require
 from steelyard.folder.fingerprints import fingerprints
@@ -119,26 +120,14 @@ def load_onnx(path: str | os.PathLike[str], threads: int = 0) -> OnnxModel:
     if not file.is_file():
         hint = f"write it with {export}" if given.is_dir() else "give an .onnx file, or a run folder"
         raise ValueError(f"{file} does not exist: {hint}")
-    session = _opened(file, threads)
+    require("onnxruntime")
+    session = session_of(str(file), f"{file} is not a valid ONNX file ({{reason}}): export it again", threads)
     exported = _read(session, file)
     if given.is_dir() and exported.fingerprints != fingerprints(given):
         raise ValueError(
             f"{file} is older than the run, which was retrained or recalibrated since: export it again with {export}"
         )
     return exported
-
-
-def _opened(file: Path, threads: int) -> Any:
-    require("onnxruntime")
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has an exception of its own for every kind of damage
-        what = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{file} is not a valid ONNX file ({what:.160}): export it again") from None
 
 
 def _read(session: Any, file: Path) -> OnnxModel:

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steelyard._files import remove_partial, replacing, write_atomic
+from steelyard._arrays import Floats
+from steelyard._files import read_text, remove_partial, replacing, write_atomic
 from steelyard._locks import Taken, sole
 from steelyard._sealed import checksum
 from steelyard.calibrate.probability import ProbabilityModel
@@ -27,8 +28,6 @@ from steelyard.data.columns.encoder import FILE, Encoder
 from steelyard.labels.targets import ArrayLike
 from steelyard.models import Model, load_model
 from steelyard.training.checkpoint import load_tensors, save_tensors
-
-Floats: TypeAlias = NDArray[np.float64]
 
 _FORMAT = "steelyard model"
 _VERSION = 1
@@ -246,6 +245,13 @@ class RunFolder:
         save_tensors(self / "model.safetensors", model.state_dict(), {"names": list(names)})
         write_atomic(self / "model.json", _text_of({**content, "sha256": checksum(content)}))
 
+    def write_trained(self, trained: Trained) -> None:
+        """Write a model, how its outputs are read, and the encoder of its inputs."""
+        self.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
+        self.write_reading(trained.reading)
+        if trained.encoder is not None:
+            trained.encoder.save(self.path)
+
     def write_reading(self, reading: ProbabilityModel) -> None:
         """Write how logits become probabilities."""
         reading.save(self / "calibration.json")
@@ -357,12 +363,7 @@ class RunFolder:
         return document
 
     def _text(self, name: str) -> str:
-        try:
-            return (self / name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"{self / name} cannot be read ({error.strerror}): restore it, or train again") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{self / name} is corrupt, not UTF-8: restore it, or train again") from None
+        return read_text(self / name, "restore it, or train again")
 
 
 def _digest(config: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
+from steelyard._extras import needed
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels.targets import UNKNOWN
@@ -23,20 +25,10 @@ from steelyard.metrics import calibration_error, mean_average_precision, precisi
 from steelyard.objective import Objective
 from steelyard.objective.parts import Part, completed
 
-try:
+with suppress(ModuleNotFoundError):
     import_torchvision()  # transformers imports it where it is installed
-except ModuleNotFoundError as error:
-    if error.name != "torchvision":
-        raise
-try:
+with needed("steelyard.integrations.huggingface needs", "'steelyard[huggingface]'"):
     from transformers import TrainerCallback
-except ModuleNotFoundError as error:
-    if error.name != "transformers":
-        raise
-    raise ImportError(
-        "steelyard.integrations.huggingface needs transformers, which is not installed: "
-        "pip install 'steelyard[huggingface]'"
-    ) from None
 
 __all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, final
 
 import torch
@@ -13,24 +14,16 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from steelyard._compat import import_torchvision
+from steelyard._extras import needed
 from steelyard.calibrate import Calibrator
 from steelyard.losses.pair import PairLoss
 from steelyard.objective import Objective
 from steelyard.training.group import gathered
 
-try:
+with suppress(ModuleNotFoundError):
     import_torchvision()  # Lightning imports torchmetrics, which imports it where it is installed
-except ModuleNotFoundError as error:
-    if error.name != "torchvision":
-        raise
-try:
+with needed("steelyard.integrations.lightning needs", "lightning"):
     from lightning import Callback, LightningModule, Trainer
-except ModuleNotFoundError as error:
-    if error.name != "lightning":
-        raise
-    raise ImportError(
-        "steelyard.integrations.lightning needs lightning, which is not installed: pip install lightning"
-    ) from None
 
 __all__ = ["ObjectiveCallback"]
 

@@ -12,22 +12,21 @@ tell what is kept and by which settings, so that metrics share it exactly where 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
+from steelyard._extras import needed
 from steelyard.metrics import calibration, decisions, ranking
 from steelyard.metrics.groups import mean_defined
 from steelyard.metrics.inputs import Pair, positive, probable, scored
 
-try:
+with suppress(ModuleNotFoundError):
     import_torchvision()  # torchmetrics imports it where it is installed, and fails where that fails
-except ModuleNotFoundError as error:
-    if error.name != "torchvision":
-        raise
-try:
+with needed("steelyard.integrations.torchmetrics needs", "torchmetrics"):
     from steelyard.integrations.torchmetrics_base import (
         Kept,
         Summed,
@@ -39,12 +38,6 @@ try:
         limit_of,
         number,
     )
-except ModuleNotFoundError as error:
-    if error.name != "torchmetrics":
-        raise
-    raise ImportError(
-        "steelyard.integrations.torchmetrics needs torchmetrics, which is not installed: pip install torchmetrics"
-    ) from None
 
 __all__ = [
     "Brier",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from steelyard._arrays import Array, Index, slices
 from steelyard.labels.targets import UNKNOWN
 
-Array: TypeAlias = NDArray[Any]
-Index: TypeAlias = NDArray[np.int64]
-
-_BLOCK = 1 << 22  # dense cells of a block of rows
+BLOCK = 1 << 22
+"""Dense cells of a block of rows."""
 
 
 class SparseCells(NamedTuple):
@@ -29,7 +27,7 @@ class SparseCells(NamedTuple):
     @classmethod
     def from_dense(cls, values: Array) -> SparseCells:
         """Compress checked `values` (N, L), with the fill value that leaves fewer cells to keep."""
-        parts = [values[start:stop] for start, stop in row_blocks(*values.shape)]
+        parts = [values[rows] for rows in slices(values.shape, BLOCK)]
         surplus = sum(np.count_nonzero(part == UNKNOWN) - np.count_nonzero(part == 0) for part in parts)
         return cls.from_blocks(map(narrow, parts), values.shape, UNKNOWN if surplus > 0 else 0)
 
@@ -93,9 +91,9 @@ class SparseCells(NamedTuple):
         fill = missing if n_other < len(data) + shape[0] * (n_labels - len(kept)) else self.fill
 
         def blocks() -> Iterator[Array]:
-            for start, stop in row_blocks(*shape):
-                block = np.full((stop - start, n_labels), missing, data.dtype)
-                block[:, columns[kept]] = self.dense(np.arange(start, stop))[:, kept]
+            for rows in slices(shape, BLOCK):
+                block = np.full((rows.stop - rows.start, n_labels), missing, data.dtype)
+                block[:, columns[kept]] = self.dense(np.arange(rows.start, rows.stop))[:, kept]
                 yield block
 
         return SparseCells.from_blocks(blocks(), shape, fill)
@@ -105,13 +103,6 @@ def as_csr(data: Array, columns: Array, starts: Array, shape: tuple[int, ...]) -
     """Return a CSR array, with indices of 32 bits where they are enough."""
     kind = np.int32 if max(*shape, len(data)) < 2**31 else np.int64
     return csr_array((data, columns.astype(kind), starts.astype(kind)), shape)
-
-
-def row_blocks(n_items: int, n_labels: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last row (exclusive) of consecutive blocks of at most four million cells."""
-    step = max(1, _BLOCK // n_labels)
-    for start in range(0, n_items, step):
-        yield start, min(start + step, n_items)
 
 
 def column_type(n_labels: int) -> np.dtype[Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, final, overload
+from typing import Any, final, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-Index: TypeAlias = NDArray[np.int64]
+from steelyard._arrays import Index
 
 
 @final

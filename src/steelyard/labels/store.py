@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steelyard._arrays import Array
 from steelyard._files import replacing
-from steelyard.labels.cells import Array, SparseCells, as_csr, column_type, is_soft
+from steelyard.labels.cells import SparseCells, as_csr, column_type, is_soft
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, bad_values
 from steelyard.labels.targets import UNKNOWN

@@ -9,16 +9,16 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from steelyard._arrays import Array, Floats, Index, slices
 from steelyard.labels import store
-from steelyard.labels.cells import Array, Index, SparseCells, column_type, narrow, row_blocks
+from steelyard.labels.cells import BLOCK, SparseCells, column_type, narrow
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.ids import Ids
 from steelyard.labels.inputs import LEGEND, as_index, as_shape, as_values, bad_values
 from steelyard.labels.targets import UNKNOWN
 
-Floats: TypeAlias = NDArray[np.float64]
 Names: TypeAlias = Sequence[str]
 Frozen = TypeVar("Frozen", bound=Array)
 
@@ -61,9 +61,9 @@ class Labels:
         dense = as_values(values)
         shape = as_shape(dense.shape)
         texts = _as_texts(shape, names, ids)
-        for start, stop in row_blocks(*shape):
-            if (bad := bad_values(dense[start:stop])) is not None:
-                i, j = np.argwhere(bad)[0] + (start, 0)
+        for rows in slices(shape, BLOCK):
+            if (bad := bad_values(dense[rows])) is not None:
+                i, j = np.argwhere(bad)[0] + (rows.start, 0)
                 raise ValueError(f"values[{i}, {j}] is {dense[i, j]}: {LEGEND}")
         self._fill_in(SparseCells.from_dense(dense), *texts)
 

@@ -84,7 +84,10 @@ class LargeLoss(Changing):
         positive = torch.zeros_like(open_)
         if self.mode == "correct_for_good":
             positive = self.corrected[need_index(index)] & open_
-        picked = largest(logits, open_ & ~positive, (self.now * logits.numel() - 1e-6).ceil())
+        picked, n = open_ & ~positive, (self.now * logits.numel() - 1e-6).ceil()
+        order = torch.where(picked, logits, -math.inf).flatten().sort(descending=True).values
+        if len(order):
+            picked &= (logits >= order[(n.long() - 1).clamp(0, len(order) - 1)]) & (n > 0)  # ties go together
         if self.mode == "correct_for_good" and self.training:
             self.corrected[need_index(index)] |= picked
         a = torch.where(positive | (picked & (self.mode != "reject")), 1.0, cells.a)
@@ -386,15 +389,6 @@ class Teacher(Resolver):
         open_, given = ~known(targets.values), ~t.isnan()
         t, w = torch.where(given, t, 0.0), self.weight * given
         return Cells(torch.where(open_, w * t, cells.a), torch.where(open_, w * (1 - t), cells.b), given | ~open_)
-
-
-def largest(logits: Tensor, among: Tensor, n: Tensor) -> Tensor:
-    """Return which cells (B, L), bool, hold the `n` largest logits of those in `among`; ties go together."""
-    order = torch.where(among, logits, -math.inf).flatten().sort(descending=True).values
-    if not len(order):
-        return among
-    bound = order[(n.long() - 1).clamp(0, len(order) - 1)]
-    return among & (logits >= bound) & (n > 0)
 
 
 def _refuse_processes(subject: str) -> None:

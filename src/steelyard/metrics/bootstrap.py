@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from steelyard._arrays import Array
 
 _RESAMPLES_AT_ONCE = 16
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
 from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
@@ -165,9 +166,7 @@ def label_mass_edges(bins: int, values: Tensor, known: Tensor | None) -> Tensor:
     """Return 0, the order statistics ⌊kn/bins⌋ of the n known probabilities of each label, 1: (L, bins + 1)."""
     n_items, n_labels = values.shape
     edges = width_edges(bins, values).repeat(n_labels, 1)
-    step = max(1, (1 << 22) // max(1, n_items))
-    for start in range(0, n_labels, step) if n_items else ():
-        labels = slice(start, start + step)
+    for labels in slices((n_labels, n_items), 1 << 22) if n_items else ():
         v = _wide(values[:, labels].T)
         n = torch.full((len(v), 1), n_items, device=v.device)
         if known is not None:
@@ -252,9 +251,7 @@ def label_sums(pair: Pair, cell: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 
 def _chunks(pair: Pair) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Yield probabilities, targets and mask, so many rows at a time that float64 copies stay small."""
-    step = max(1, _CELLS_AT_ONCE // max(1, pair.values.shape[1]))
-    for start in range(0, len(pair.values), step):
-        rows = slice(start, start + step)
+    for rows in slices(pair.values.shape, _CELLS_AT_ONCE):
         yield pair.values[rows], pair.targets[rows], None if pair.known is None else pair.known[rows]
 
 

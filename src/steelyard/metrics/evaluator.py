@@ -13,12 +13,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from steelyard._arrays import Array
 from steelyard._files import replacing
 from steelyard.balance.checks import check_choice
 from steelyard.labels.ids import several
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor, refuse
-from steelyard.metrics.groups import Array, check_counts
+from steelyard.metrics.groups import check_counts
 from steelyard.metrics.inputs import probable
 from steelyard.metrics.store import Store
 from steelyard.metrics.summary import Summary

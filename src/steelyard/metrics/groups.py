@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from steelyard._arrays import Array
 from steelyard.labels.groups import head_medium_tail, rarest
 from steelyard.labels.targets import ArrayLike
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 class Mean(NamedTuple):

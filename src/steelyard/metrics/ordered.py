@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
 from steelyard.balance.checks import check_choice
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike, as_tensor
@@ -272,9 +273,7 @@ def _each(scores: ArrayLike, targets: ArrayLike, per: Per, measure: Measure) -> 
     pair = scored(scores, targets)
     known = pair.mask
     parts = [part.T if per == "label" else part for part in (pair.values, positive(pair.targets) & known, known)]
-    step = max(1, CELLS_AT_ONCE // max(1, parts[0].shape[1]))
-    starts = range(0, max(1, len(parts[0])), step)
-    blocks = [slice(start, start + step) for start in starts]
+    blocks = slices((max(1, len(parts[0])), parts[0].shape[1]), CELLS_AT_ONCE)
     return pair.give(torch.cat([measure(SortedRows.of(*(part[rows] for part in parts))) for rows in blocks]))
 
 

@@ -7,7 +7,7 @@ row is the mean of that over its positives. Both are counts, so nothing depends 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,8 +18,6 @@ from steelyard.kernels.choice import fuses
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.groups import mean_defined
 from steelyard.metrics.inputs import positive, scored, shaped
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 LONG_ROW = 512
 """From this many cells on, sorting scores without their labels is the faster way on a CPU."""

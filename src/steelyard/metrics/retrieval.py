@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._arrays import Array
 from steelyard.labels.inputs import as_whole
 from steelyard.labels.targets import ArrayLike
 from steelyard.metrics.inputs import positive, probable
 from steelyard.metrics.ranking import average_precision_rows
-
-Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def n_combinations(n_labels: int, n_terms: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from steelyard._arrays import Array, slices
 
 CELLS_IN_BLOCK = 1 << 22
 
@@ -63,10 +63,8 @@ class Store:
 
     def known(self) -> Iterator[Array]:
         """Yield the scores of the known labels, (n,), some rows at a time."""
-        step = max(1, (1 << 20) // self.n_labels)
         for scores, targets in self.blocks():
-            for start in range(0, len(scores), step):
-                rows = slice(start, start + step)
+            for rows in slices(scores.shape, 1 << 20):
                 yield scores[rows][targets[rows] != -1]
 
     def canonical_order(self) -> Array:
@@ -82,8 +80,7 @@ class Store:
         bits = {2: np.uint16, 4: np.uint32}[self.dtype.itemsize]
         hashes = [np.empty(0, np.uint64)]
         for scores, targets in self.blocks():
-            for start in range(0, len(scores), step := max(1, (1 << 18) // self.n_labels)):
-                rows = slice(start, start + step)
+            for rows in slices(scores.shape, 1 << 18):
                 s = scores[rows].view(bits).astype(np.uint64)
                 t = targets[rows].astype(np.float32).view(np.uint32).byteswap().astype(np.uint64)
                 hashes.append(s @ weights[0] + t @ weights[1])

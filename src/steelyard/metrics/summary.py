@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from steelyard._arrays import Array, slices
 from steelyard.metrics import bootstrap as boot
 from steelyard.metrics.calibration import (
     CalibrationError,
@@ -24,7 +25,7 @@ from steelyard.metrics.calibration import (
     width_edges,
 )
 from steelyard.metrics.decisions import averages, exact_matches, overlap, ratios
-from steelyard.metrics.groups import Array, label_groups, mean_defined, rarest_labels
+from steelyard.metrics.groups import label_groups, mean_defined, rarest_labels
 from steelyard.metrics.inputs import Pair, positive, probable
 from steelyard.metrics.ordered import TOP, auroc, item_measures, item_names, propensities
 from steelyard.metrics.ranking import average_precision
@@ -235,11 +236,9 @@ class _ByItem:
         p = None if plan.counts is None or plan.training_items < 3 else propensities(plan.counts, plan.training_items)
         shapes = ((), (), (len(item_names(p)),), *(((2,), (2,)) if len(weights) else ()))
         columns = [np.empty((len(order), *shape)) for shape in shapes]
-        step = max(1, (1 << 20) // n_labels)
         for block_scores, block_targets in plan.store.blocks():
-            for start in range(0, len(block_scores), step):
-                scores = block_scores[start : start + step].astype(np.float32)
-                targets = block_targets[start : start + step]
+            for rows in slices(block_scores.shape, 1 << 20):
+                scores, targets = block_scores[rows].astype(np.float32), block_targets[rows]
                 row = [
                     average_precision(scores, targets, per="item"),
                     exact_matches(plan.decide(scores, every), targets).numpy(),

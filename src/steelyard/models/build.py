@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -216,24 +216,19 @@ def _for_own(settings: ModelSettings, n_outputs: int, n_labels: int) -> ModelSet
 
 def _backbone(settings: ModelSettings, input: Input, module: nn.Module | None) -> Backbone:
     name, pretrained = settings.backbone, settings.pretrained and not settings.weights
-    if name == OWN:
-        return own_module(module, input)
-    if name == "linear":
-        return Features(input.shape[0])
-    if name == "mlp":
-        return MLP(input.shape[0], settings.width)
-    if name == "cross_attention":
-        return CrossAttention(input.shape, settings.width, settings.layers)
-    if name == "resnet12":
-        return ResNet12(input.shape[0])
-    if name == "resnet32":
-        return ResNet32(input.shape[0])
-    if name == "resnet50":
-        return ResNet50()
-    if name == "small":
-        return Small(*input.shape)
-    if name in KINDS:
-        return Lite(name, pretrained)
+    makers: dict[str, Callable[[], Backbone]] = {
+        OWN: lambda: own_module(module, input),
+        "linear": lambda: Features(input.shape[0]),
+        "mlp": lambda: MLP(input.shape[0], settings.width),
+        "cross_attention": lambda: CrossAttention(input.shape, settings.width, settings.layers),
+        "resnet12": lambda: ResNet12(input.shape[0]),
+        "resnet32": lambda: ResNet32(input.shape[0]),
+        "resnet50": ResNet50,
+        "small": lambda: Small(*input.shape),
+        **{kind: lambda: Lite(name, pretrained) for kind in KINDS},
+    }
+    if name in makers:
+        return makers[name]()
     return TimmBackbone(name.removeprefix("timm:"), pretrained, (input.shape[1], input.shape[2]))
 
 
@@ -249,12 +244,10 @@ def _assembled(
                 "another head, such as linear"
             )
         head = NoHead()
-    elif settings.head == "linear":
-        head = LinearHead(features, n_labels, settings.dropout)
+    elif settings.head in ("linear", "cosine"):
+        head = (LinearHead if settings.head == "linear" else CosineHead)(features, n_labels, settings.dropout)
     elif settings.head == "blocks":
         head = BlockHead(features, n_labels, dtype=torch.float32)
-    elif settings.head == "cosine":
-        head = CosineHead(features, n_labels, settings.dropout)
     elif settings.head == "bottleneck":
         head = BottleneckHead(features, n_labels, settings.width, settings.dropout)
     elif settings.head == "ml_gcn":

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard._arrays import slices
 from steelyard._files import put, replacing, write_atomic
 from steelyard._locks import lock
 from steelyard.data.files import DataError
@@ -165,9 +166,8 @@ def _header(shape: tuple[int, int]) -> bytes:
 
 def _checksum(rows: Matrix) -> int:
     crc = 0
-    step = max(1, _BLOCK // (4 * rows.shape[1]))
-    for start in range(0, len(rows), step):
-        crc = zlib.crc32(np.ascontiguousarray(rows[start : start + step]).tobytes(), crc)
+    for some in slices(rows.shape, _BLOCK // 4):
+        crc = zlib.crc32(np.ascontiguousarray(rows[some]).tobytes(), crc)
     return crc
 
 

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from steelyard._arrays import slices
 from steelyard.data.cache import stamp_of
 from steelyard.data.dataset import ArrayDataset, ImageDataset, as_inputs
 from steelyard.data.files import DataError
@@ -208,9 +209,8 @@ def _fingerprint(model: Model, data: Labelled, device: torch.device) -> _Mark:
         items.update(keys.tobytes())
     elif isinstance(source, ArrayDataset):
         items.update(f"\0{source.inputs.shape[1:]}{source.inputs.dtype}".encode())
-        step = max(1, _CELLS // max(1, math.prod(source.inputs.shape[1:])))
-        for start in range(0, len(index), step):
-            rows = source.inputs[index[start : start + step]]
+        for some in slices((len(index), math.prod(source.inputs.shape[1:])), _CELLS):
+            rows = source.inputs[index[some]]
             items.update(np.ascontiguousarray(as_inputs(rows) if issparse(rows) else rows).data)
     elif isinstance(source, RegionDataset):
         items.update(b"\0" + source.fingerprint(index))

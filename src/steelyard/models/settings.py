@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
+from steelyard._schema import AT_LEAST_1, conform
 from steelyard.data.files import check_choice
 
 Head = Literal["linear", "cosine", "bottleneck", "ml_gcn", "oltr", "places", "members", "blocks", "none"]
@@ -70,18 +71,14 @@ class ModelSettings:
     names)."""
 
     def __post_init__(self) -> None:
+        conform("model", self, {AT_LEAST_1: ("width", "layers")})
         elsewhere = ("timm:", "hf:")
         if not any(self.backbone.startswith(start) and self.backbone != start for start in elsewhere):
             check_choice(self.backbone, (*BACKBONES, "timm:NAME", "hf:FOLDER"), "model.backbone")
             if self.backbone == "timm:NAME":
                 raise ValueError("model.backbone is 'timm:NAME': replace NAME by a timm model, e.g. timm:resnet50")
-        check_choice(self.head, get_args(Head), "model.head")
-        check_choice(self.bias, ("prior", "zero"), "model.bias")
         if self.frozen not in (True, False, "auto"):
             raise ValueError(f"model.frozen is {self.frozen!r}: give true, false or auto")
-        for name in ("width", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout is {self.dropout}: it must be at least 0 and below 1")
         if not 0 < self.reachability < math.inf:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steelyard._compat import import_torchvision
+from steelyard._extras import needed
 from steelyard.models.backbone import ImageBackbone
 
 
@@ -82,15 +83,10 @@ def classifier_of(net: TimmBackbone) -> tuple[str, ...]:
 
 def _timm(name: str) -> ModuleType:
     """Timm, if it is there and knows `name`."""
-    try:
+    with needed(f"model.backbone timm:{name} needs", "'steelyard[vision]'"):
         import_torchvision()
         import timm
         import timm.data
-    except ImportError as error:
-        raise ValueError(
-            f"model.backbone timm:{name} needs the package {error.name}, which is not installed: "
-            "pip install 'steelyard[vision]'"
-        ) from None
     if not timm.is_model(name):
         architecture = name.split(".")[0]
         near = difflib.get_close_matches(architecture, timm.list_models(), 1, 0.5)

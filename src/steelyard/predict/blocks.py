@@ -24,13 +24,14 @@ from steelyard.models.block import BlockHead, Top, top_labels
 from steelyard.models.block.terms import of_labels
 from steelyard.models.block.top import ProbabilityModel as ByBlocks
 from steelyard.predict.files import LONG, format_of, long_batch, open_sink
-from steelyard.predict.prediction import Predicted, Progress, check_batch, check_kind
+from steelyard.predict.prediction import check_batch, check_kind
 
 
 class TopRows(NamedTuple):
     """Items of a batch with their first labels, numbers and η (n, k), best first."""
 
-    batch: InputBatch
+    rows: InputBatch
+    bad: list[tuple[str, str]]
     labels: Tensor
     probabilities: Tensor
 
@@ -84,7 +85,7 @@ def top_rows(
                 top = top_labels(head, model.features(batch.inputs.to(device)), k, read)
         if not bool(torch.isfinite(top.scores).all()):
             raise ValueError("an output of the model is not finite: its weights or an item are corrupt")
-        yield TopRows(batch, top.labels.cpu(), torch.sigmoid(top.scores.cpu()).float())
+        yield TopRows(batch, batch.bad, top.labels.cpu(), torch.sigmoid(top.scores.cpu()).float())
 
 
 @contextmanager
@@ -104,8 +105,8 @@ def top_sink(
 
     def record(rows: TopRows) -> pa.RecordBatch:
         n, k = rows.labels.shape
-        bad = [name for name, _ in rows.batch.bad]
-        ids = [name for name in rows.batch.ids for _ in range(k)] + bad
+        bad = [name for name, _ in rows.bad]
+        ids = [name for name in rows.rows.ids for _ in range(k)] + bad
         label, eta = rows.labels.numpy().ravel(), rows.probabilities.numpy().ravel()
         blank = np.arange(len(ids)) >= n * k
         label, eta = (np.concatenate([x, np.zeros(len(bad), x.dtype)]) for x in (label, eta))
@@ -115,17 +116,3 @@ def top_sink(
 
     with replacing(path) as partial, open_sink(partial, kind, LONG) as put:
         yield lambda rows: put(record(rows))
-
-
-def pour_top(
-    rows: Iterator[TopRows], sink: Callable[[TopRows], None], n_items: int | None, progress: Progress | None
-) -> Predicted:
-    """Give all items to the sink."""
-    done, bad = 0, list[tuple[str, str]]()
-    for some in rows:
-        sink(some)
-        bad += some.batch.bad
-        done += len(some.batch.ids) + len(some.batch.bad)
-        if progress is not None:
-            progress(done, n_items)
-    return Predicted(done, tuple(bad))

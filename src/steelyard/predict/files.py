@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from steelyard.data.files import harmless
+from steelyard.data.files import check_choice, harmless
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 Form: TypeAlias = Literal["wide", "long"]
@@ -40,8 +40,7 @@ class PredictedRows(NamedTuple):
 def format_of(path: Path, format: str = "") -> Format:
     """Return the format that is asked for, or that the ending of a file says."""
     if format:
-        if format not in ENDINGS.values():
-            raise ValueError(f"format is {format!r}: choose one of csv, jsonl, parquet")
+        check_choice(format, get_args(Format), "format")
         return format  # type: ignore[return-value]
     if path.suffix.lower() not in ENDINGS:
         raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: rename it, or give the format")

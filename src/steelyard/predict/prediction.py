@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import Tensor
 
 from steelyard._files import check_place, replacing
+from steelyard.data.files import check_choice
 from steelyard.data.streams import InputBatch, Inputs
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
@@ -117,9 +118,9 @@ def scored_of(batch: InputBatch, eta: NDArray[np.float32], decisions: NDArray[np
 
 
 def pour(
-    scored: Iterable[Scored], sinks: Sequence[Sink], n_items: int | None, progress: Progress | None = None
+    scored: Iterable[Any], sinks: Sequence[Callable[[Any], None]], n_items: int | None, progress: Progress | None = None
 ) -> Predicted:
-    """Give all items to every sink."""
+    """Give all items to every sink: batches that have `rows.ids` and `bad`."""
     done, bad = 0, list[tuple[str, str]]()
     for some in scored:
         for sink in sinks:
@@ -158,8 +159,7 @@ def file_sink(
     """
     path = Path(out)
     kind = format_of(path, format)
-    if form not in ("wide", "long"):
-        raise ValueError(f'form is {form!r}: give "wide" or "long"')
+    check_choice(form, get_args(Form), "form")
     if top < 0 or (top > 0 and form == "wide"):
         raise ValueError(f"top is {top}: give at least 0, and only with the long form")
     check_place(path)

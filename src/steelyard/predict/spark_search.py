@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from steelyard._extras import needed
+
 if TYPE_CHECKING:
     from steelyard.search import Index
     from steelyard.search.plan import Statement
@@ -55,10 +57,8 @@ def spark_session() -> Any:
 
     Without pyspark, or without the Java that it needs, it is a ValueError.
     """
-    try:
+    with needed("Spark needs", "'steelyard[spark]'"):
         from pyspark.sql import SparkSession
-    except ImportError:
-        raise ValueError("Spark is not installed: pip install 'steelyard[spark]'") from None
     if (active := SparkSession.getActiveSession()) is not None:
         return active
     home = os.environ.get("JAVA_HOME")

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
+from steelyard._extras import needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array: TypeAlias = NDArray[Any]
 
 MOST_NAMES = 40
 """Most names that fit along an axis."""
@@ -86,10 +85,8 @@ def has_matplotlib() -> bool:
 
 def check_matplotlib() -> None:
     """Raise without matplotlib, naming the extra that installs it."""
-    try:
+    with needed("plots need", "'steelyard[report]'"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("plots need matplotlib, which is not installed: pip install 'steelyard[report]'") from None
 
 
 @contextmanager

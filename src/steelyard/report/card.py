@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from steelyard.config.recipes import RECIPES
-from steelyard.report.headline import Metrics, get, plural, probability, rare
+from steelyard.report.headline import Metrics, decided, ends, four, get, plural, rare
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.race_table import outcome_sentence
 from steelyard.report.terminal import plain
@@ -110,7 +110,7 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         [
             name,
             percent(value),
-            _interval(interval),
+            ends(interval),
             *(percent(row.get(key)) if key else "" for row in baselines.values()),
         ]
         for name, value, interval, key in rows
@@ -118,7 +118,7 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
     ]
     if ours is not None:
         table.append(
-            ["log-loss per label", f"{ours:.4f}", "–", *(_loss(row.get("log_loss")) for row in baselines.values())]
+            ["log-loss per label", f"{ours:.4f}", "–", *(four(row.get("log_loss")) for row in baselines.values())]
         )
     yield from _table(["", "this run", "95 % interval", *baselines], table)
     yield ""
@@ -147,9 +147,7 @@ def _calibration(shown: Metrics) -> Iterator[str]:
     ]
     yield ""
     known = [row for row in rows if row[1] is not None]
-    yield from _table(
-        ["probabilities by", "ACE, %", "log-loss"], [[n, percent(a), _loss(loss)] for n, a, loss in known]
-    )
+    yield from _table(["probabilities by", "ACE, %", "log-loss"], [[n, percent(a), four(loss)] for n, a, loss in known])
     yield ""
     yield (
         "ACE: mean distance between predicted probability and observed frequency, 0 at best. The link is the formula "
@@ -169,17 +167,7 @@ def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _table(
         ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %"],
-        [
-            [
-                _text(row["label"]),
-                f"{row['positives']:,}",
-                "never" if row["never"] or row["threshold"] is None else probability(row["threshold"]),
-                percent(row["precision"]),
-                _interval(row["precision_interval"]),
-                percent(row["recall"]),
-            ]
-            for row in rows[:MOST_ROWS]
-        ],
+        [[_text(row["label"]), f"{row['positives']:,}", *decided(row)] for row in rows[:MOST_ROWS]],
     )
     if len(rows) > MOST_ROWS:
         yield ""
@@ -215,14 +203,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"|---|{'---:|' * (len(head) - 1)}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _interval(ends: Sequence[float] | None) -> str:
-    return "–" if not ends or None in ends else f"{percent(ends[0])} to {percent(ends[1])}"
-
-
-def _loss(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
 
 
 def _text(text: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from steelyard._arrays import Array
 from steelyard.metrics import CalibrationError, calibration_error, label_groups
-from steelyard.report.canvas import Array
 from steelyard.report.headline import plural
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steelyard.report.canvas import Array
+from steelyard._arrays import Array
 
 Metrics = Mapping[str, Any]
 
@@ -81,6 +81,22 @@ def percent(share: float | None) -> str:
     """Return a share in per cent with its sign, such as 8.3 %."""
     written = per_cent(share)
     return written if written == "–" else f"{written} %"
+
+
+def ends(interval: Sequence[float] | None) -> str:
+    """Return both ends of an interval of shares in per cent, – where there is none."""
+    return "–" if not interval or None in interval else f"{per_cent(interval[0])} to {per_cent(interval[1])}"
+
+
+def four(value: float | None) -> str:
+    """Return a number with four decimals, – for None."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def decided(row: Metrics) -> tuple[str, str, str, str]:
+    """Return threshold, precision, its interval and recall of a row of `threshold_rows`."""
+    limit = "never" if row["never"] or row["threshold"] is None else probability(row["threshold"])
+    return limit, per_cent(row["precision"]), ends(row["precision_interval"]), per_cent(row["recall"])
 
 
 def probability(value: float) -> str:

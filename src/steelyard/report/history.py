@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from steelyard._arrays import Array
 from steelyard.metrics.groups import label_groups
 from steelyard.report.canvas import (
     FRAME,
     GROUP_LINES,
     LINES,
     PANEL,
-    Array,
     drawing,
     key,
     log_scale,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from steelyard._arrays import Array
 from steelyard.report.canvas import (
     ACCENT,
     GROUPS,
@@ -16,7 +17,6 @@ from steelyard.report.canvas import (
     PANEL,
     PAPER,
     SOFT,
-    Array,
     drawing,
     key,
     legend,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from steelyard._arrays import Array
 from steelyard.labels.targets import UNKNOWN
-from steelyard.report.canvas import LINES, PANEL, PAPER, Array, drawing, key, look, per_cent_axis, short, unit_square
+from steelyard.report.canvas import LINES, PANEL, PAPER, drawing, key, look, per_cent_axis, short, unit_square
 from steelyard.report.headline import percent, probability
 
 if TYPE_CHECKING:

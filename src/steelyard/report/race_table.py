@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from steelyard.report.headline import four
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import say
@@ -25,7 +26,7 @@ def show_race(document: Mapping[str, Any], console: Console) -> None:
         loss = row["log_loss"] if row["log_loss"] is not None else row["screened_log_loss"]
         table.add_row(
             row["candidate"],
-            "–" if loss is None else f"{loss:.4f}",
+            four(loss),
             percent(row["map"]),
             f"{row['weight']:.2f}" if row["weight"] else "",
             f"{row['seconds']:.1f}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from steelyard._arrays import Array
 from steelyard.labels.targets import UNKNOWN
 from steelyard.metrics.calibration import Bins
 from steelyard.report.canvas import (
@@ -15,7 +16,6 @@ from steelyard.report.canvas import (
     PANEL,
     SERIES,
     SOFT,
-    Array,
     drawing,
     key,
     log_scale,

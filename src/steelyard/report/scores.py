@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.headline import Metrics, get, groups_of, scores_of
+from steelyard.report.headline import Metrics, four, get, groups_of, scores_of
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.terminal import plain
 
@@ -58,8 +58,8 @@ def summary_lines(metrics: Metrics) -> list[str]:
         chance = get(metrics, "calibration", "pooled", "width", "by_chance", "ace")
         lines.append(
             f"calibration error (ACE) {percent(ace)}, by chance alone {percent(chance)}, by plain σ "
-            f"{percent(plain_ace)}; log-loss {_number(loss)}, by plain σ {_number(plain_loss)}; "
-            f"Brier {_number(metrics['brier'])}"
+            f"{percent(plain_ace)}; log-loss {four(loss)}, by plain σ {four(plain_loss)}; "
+            f"Brier {four(metrics['brier'])}"
         )
         lines.append(
             f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, items all right {percent(metrics['exact_match'])}; at ½ "
@@ -121,7 +121,3 @@ def _prior(report: Metrics) -> str:
     if report["source"] != "estimate":
         return plain(report["source"])
     return f"these {report['items']:,} items, estimated without their labels"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"

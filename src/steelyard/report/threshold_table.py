@@ -17,8 +17,8 @@ from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels import UNKNOWN
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
+from steelyard.report.headline import decided
 from steelyard.report.headline import per_cent as percent
-from steelyard.report.headline import probability
 from steelyard.report.reliability import wilson
 from steelyard.report.scores import right_aligned
 from steelyard.report.terminal import plain, say
@@ -137,17 +137,8 @@ def show_table(decisions: Decisions, console: Console) -> None:
     rows = sorted(decisions["labels"], key=lambda row: row["positives"])
     table = right_aligned("label", *_COLUMNS, widest=40)
     for row in rows[:MOST_ROWS]:
-        interval = row["precision_interval"]
-        table.add_row(
-            Text(plain(row["label"])),
-            "never" if row["never"] else probability(row["threshold"]),
-            percent(row["precision"]),
-            "–" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}",
-            percent(row["recall"]),
-            f"{row['decided']:,}",
-            percent(row["share"]),
-            _remark(row, decisions["goal"]),
-        )
+        how_often = (f"{row['decided']:,}", percent(row["share"]))
+        table.add_row(Text(plain(row["label"])), *decided(row), *how_often, _remark(row, decisions["goal"]))
     console.print()
     console.print(Text(f"{decisions['heading']} (on {decisions['items']:,} items, rarest labels first)", "bold"))
     console.print(table)

@@ -121,12 +121,7 @@ class Run:
             target.create(overwrite, trained.config, {})
             if trained.folder is not None and (answers := RunFolder(trained.folder).corrections) is not None:
                 target.write_corrections(answers)
-            target.write_model(
-                trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label
-            )
-            target.write_reading(trained.reading)
-            if trained.encoder is not None:
-                trained.encoder.save(target.path)
+            target.write_trained(trained)
             target.write_metrics(self.metrics)
             write_atomic(target / "history.jsonl", "".join(json.dumps(record) + "\n" for record in self.history))
             target.finish({})

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args
 
-import torch
 from rich.console import Console
 
 from steelyard._files import check_place
@@ -148,25 +147,16 @@ class Other(NamedTuple):
 
 
 class JudgedOn(NamedTuple):
-    """A run and the items that it is measured on."""
+    """A run, what it gives for items, and their name."""
 
     trained: Trained
-    items: Any
-    name: str
-    """Name of the items."""
-    own: bool
-    """True if the calibrator and thresholds were fitted on these items."""
+    judged: Evaluation
     settings: EvaluateSettings
-    device: torch.device
-
-    def judge(self) -> Evaluation:
-        """Run the model on the items."""
-        workers, console = n_workers(-1, self.items), console_of(stderr=True)
-        return judge(self.trained, self.items, self.settings, self.own, self.device, workers, console)
+    name: str
 
 
 def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int = 0) -> JudgedOn:
-    """Return a finished run with other data, or with its own test or validation items."""
+    """Run a finished run on other data, or on its own test or validation items."""
     trained = RunFolder(run).load()
     config = run_config(run)
     changes = {"deploy_prior": deploy_prior, "bootstrap": bootstrap or None}
@@ -178,13 +168,16 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
             "--deploy-prior is given, but the run's own validation items have the prior it was calibrated for: give "
             "items of deployment with --data"
         )
-    return JudgedOn(trained, items, name, own, settings, pick_device(config.train.device))
+    device, workers = pick_device(config.train.device), n_workers(-1, items)
+    return JudgedOn(
+        trained, judge(trained, items, settings, own, device, workers, console_of(stderr=True)), settings, name
+    )
 
 
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
     """Measure a run, on other data or on its own test or validation items."""
     on = judged_on(run, other, deploy_prior, bootstrap)
-    metrics = evaluation.report(on.trained, on.judge(), on.settings)
+    metrics = evaluation.report(on.trained, on.judged, on.settings)
     if other.data is None:  # what training measured of baselines on the run's own items needs no second fit
         data = run_config(run).data
         part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
@@ -199,11 +192,10 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
         check_place(out)
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
     on = judged_on(run, other, deploy_prior)
-    judged = on.judge()
-    metrics, name = evaluation.report(on.trained, judged, on.settings), on.name
+    metrics, name = evaluation.report(on.trained, on.judged, on.settings), on.name
     if other.data is not None:
         name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
-    if not run_report.write_report(RunFolder(run), on.trained, judged, metrics, on.settings, name, path):
+    if not run_report.write_report(RunFolder(run), on.trained, on.judged, metrics, on.settings, name, path):
         raise ValueError("a report needs matplotlib, which is not installed: pip install 'steelyard[report]'")
     say(console_of(), f"Written: {path}")
 

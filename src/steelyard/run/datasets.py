@@ -21,14 +21,13 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.opening import Opened, existing, open_data
 from steelyard.data.part import aligned, open_part
 from steelyard.data.parts import part_named
-from steelyard.data.subset import Labelled, Subset
+from steelyard.data.subset import Labelled, Subset, source_of
+from steelyard.data.tables.guess import OF_TABLES
 from steelyard.labels import Labels
 from steelyard.models import ModelSettings, image_size, input_of
 
-GUESSED = (
-    *("form", "id", "path_column", "labels", "value", "features"),
-    *("separator", "absent", "minus_one", "split_column", "group", "text", "categories"),
-)
+_NOT_GUESSED = ("images", "names", "delimiter", "encoding", "embeddings")
+GUESSED = tuple(name for name in OF_TABLES if name not in _NOT_GUESSED)
 """Settings of [data] that are guessed from a table where they are not given."""
 PARTS = ("train", "validation", "test", "audit")
 """Names of the sets of items."""
@@ -145,7 +144,7 @@ def _with_corrections(datasets: Datasets, file: str) -> Datasets:
     if not file:
         return datasets
     train = datasets.train
-    data = train.data if isinstance(train, Subset) else train
+    data = source_of(train)
     if not isinstance(data, ArrayDataset | ImageDataset):
         raise ValueError(f"the labels of a {type(data).__name__} cannot be corrected: correct them in its files")
     changed = copy.copy(data)
@@ -200,8 +199,7 @@ def _shared_out(labels: Labels, share: float, seed: int) -> tuple[NDArray[np.int
 
 def paths_of(data: Any) -> list[str] | None:
     """Return the image file of each item, None where items have none."""
-    inside = data.data if isinstance(data, Subset) else data
-    return data.paths if isinstance(inside, ImageDataset) else None
+    return data.paths if isinstance(source_of(data), ImageDataset) else None
 
 
 def _other(opened: Opened, name: str) -> Opened:
@@ -219,7 +217,7 @@ def _is_part(setting: str, name: str, opened: Opened) -> bool:
 
 def _sized(data: Labelled, settings: DataSettings, model: ModelSettings, keeps: bool = False) -> Labelled:
     """Return the data with images of one size; with `keeps`, images that have a size keep it unless one is set."""
-    inside = data.data if isinstance(data, Subset) else data
+    inside = source_of(data)
     if isinstance(inside, ImageDataset):
         if keeps and inside.size is not None and not settings.size:
             return data

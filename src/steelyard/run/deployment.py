@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard._arrays import Floats
 from steelyard._schema import closest
 from steelyard.calibrate import LabelSets, UncalibratedWarning, prior_report
 from steelyard.calibrate.prior import believed
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.data.files import read_text
+from steelyard.data.files import csv_rows, read_text
 from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
-
-Floats: TypeAlias = NDArray[np.float64]
 
 ESTIMATE = "estimate"
 """Name of the prior that is estimated from the items themselves."""
@@ -90,8 +87,7 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
         path: a .json file is read as JSON, others as CSV.
         names: of the labels, (L,).
     """
-    text = read_text(path)
-    pairs = _json_pairs(text, path) if Path(path).suffix.lower() == ".json" else _csv_pairs(text, path)
+    pairs = (_json_pairs if Path(path).suffix.lower() == ".json" else _csv_pairs)(path)
     column = {name: c for c, name in enumerate(names)}
     prior = np.full(len(names), np.nan)
     for where, name, value in pairs:
@@ -109,9 +105,9 @@ def read_prior(path: str | Path, names: Sequence[str]) -> Floats:
     return prior
 
 
-def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
+def _json_pairs(path: str | Path) -> list[tuple[str, str, Any]]:
     try:
-        entries = json.loads(text, object_pairs_hook=tuple)  # which keeps a name that comes twice
+        entries = json.loads(read_text(path), object_pairs_hook=tuple)  # which keeps a name that comes twice
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): give an object {{label: prior}}") from None
     if not isinstance(entries, tuple):
@@ -119,12 +115,9 @@ def _json_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
     return [(f"entry {i}", name, value) for i, (name, value) in enumerate(entries, 1)]
 
 
-def _csv_pairs(text: str, path: str | Path) -> list[tuple[str, str, Any]]:
+def _csv_pairs(path: str | Path) -> list[tuple[str, str, Any]]:
     pairs: list[tuple[str, str, Any]] = []
-    try:
-        rows = [row for row in csv.reader(StringIO(text), strict=True) if any(cell.strip() for cell in row)]
-    except csv.Error as error:
-        raise ValueError(f"{path} is not CSV ({error}): give two columns, label and prior") from None
+    rows = [row for _, row in csv_rows(path, "two columns, label and prior") if any(cell.strip() for cell in row)]
     for i, row in enumerate(rows, 1):
         if len(row) != 2:
             raise ValueError(f"{path}: row {i} has {len(row)} columns: give two, label and prior")

@@ -102,10 +102,7 @@ def _write(
     """Write the files of a run, `run.json` last."""
     folder, settings, folds = result.folder, result.config.evaluate, result.out_of_fold
     metrics = _metrics(result, trained, judged)
-    folder.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
-    folder.write_reading(trained.reading)
-    if trained.encoder is not None:
-        trained.encoder.save(folder.path)
+    folder.write_trained(trained)
     if folds is not None:
         folder.write_folds(
             folds.logits, folds.targets, folds.folds, result.datasets.train.labels.item_groups is not None

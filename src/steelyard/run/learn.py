@@ -33,7 +33,7 @@ from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
 from steelyard.training.linear import is_convex
 from steelyard.training.loop import Outcome, train
-from steelyard.training.progress import Board, Logged, Logger, Watch, watch
+from steelyard.training.progress import Logged, Logger, TensorBoard, Watch, watch
 from steelyard.training.settings import (
     LOOPS,
     AugmentSettings,
@@ -143,8 +143,11 @@ def make_model(
 def _watch(config: Config, folder: RunFolder, console: Console, logger: Logger | None) -> Watch:
     if not group.is_first():
         return Watch()
-    shown = watch(console) if logger is None else Logged(logger, watch(console))
-    return Board(folder / "tensorboard", shown) if config.train.tensorboard else shown
+    board = TensorBoard(folder / "tensorboard") if config.train.tensorboard else None
+    shown = watch(console)
+    for each in (logger, board):
+        shown = shown if each is None else Logged(each, shown)
+    return shown
 
 
 def learn_with(result: TrainingResult, shown: Watch, console: Console, follow: Follow | None = None) -> None:

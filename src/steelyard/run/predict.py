@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from steelyard.data.files import check_choice
 from steelyard.data.streams import Inputs, OnBad
 from steelyard.export.runtime import load_onnx
 from steelyard.folder.run_folder import RunFolder, Trained
@@ -61,9 +62,8 @@ class PredictRequest:
 
 def predict(request: PredictRequest) -> None:
     """Write probabilities and decisions for new items to a file, an index or both, by default CSV to stdout."""
-    for name, value, known in (("runtime", request.runtime, RUNTIMES), ("engine", request.engine, ENGINES)):
-        if value not in known:
-            raise ValueError(f"--{name} is {value!r}: choose one of {', '.join(known)}")
+    check_choice(request.runtime, RUNTIMES, "--runtime")
+    check_choice(request.engine, ENGINES, "--engine")
     if request.overwrite and request.index is None:
         raise ValueError("--overwrite empties an index, but none is given: add --index, or leave it out")
     if request.embeddings and request.index is None:
@@ -144,7 +144,7 @@ def _top(request: PredictRequest, out: str | None, trained: Trained, inputs: Inp
         trained, inputs, request.top, request.batch_size, _workers(inputs, request.batch_size), device
     )
     with blocks.top_sink(out, trained.names, trained.thresholds, request.raw_ids) as sink:
-        return blocks.pour_top(rows, sink, inputs.n_items, None)
+        return prediction.pour(rows, [sink], inputs.n_items)
 
 
 def _workers(inputs: Inputs, batch_size: int) -> int:

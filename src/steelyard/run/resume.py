@@ -12,7 +12,7 @@ import numpy as np
 
 from steelyard.config.settings import Config, dump_config, load_config
 from steelyard.data.dataset import ArrayDataset
-from steelyard.data.subset import Subset
+from steelyard.data.subset import source_of
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
 from steelyard.run.datasets import Datasets
@@ -94,7 +94,7 @@ def _fingerprint(labels: Labels) -> int:
 
 
 def _fingerprint_of_inputs(data: Any) -> int | None:
-    inside = data.data if isinstance(data, Subset) else data
+    inside = source_of(data)
     if not isinstance(inside, ArrayDataset):
         return None
     total = zlib.crc32(str((inside.inputs.shape, inside.inputs.dtype)).encode())

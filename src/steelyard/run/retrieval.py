@@ -30,7 +30,7 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
     candidates, on = {}, set()
     for name, run in zip(_names(runs), runs, strict=True):
         target = judged_on(run, other, deploy_prior)
-        judged = target.judge()
+        judged = target.judged
         if judged.unreadable:
             say(console_of(stderr=True), f"Beware: of {name}, {plain(judged.unreadable)}.", "yellow")
         if not judged.reading.has_probability:

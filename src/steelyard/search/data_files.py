@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, final
 
+from steelyard._extras import needed
 from steelyard.search.check import check
 from steelyard.search.plan import Statement
 from steelyard.search.pointer import AGAIN, Pointer
@@ -70,10 +71,8 @@ def tables(database: str, n_labels: int, n_numbers: int) -> list[str]:
 
 def connect(**settings: Any) -> Any:
     """Return a connection to an in-memory DuckDB that loads no extensions."""
-    try:
+    with needed("an index needs", "'steelyard[search]'"):
         import duckdb
-    except ImportError:
-        raise ValueError("an index needs DuckDB: pip install 'steelyard[search]'") from None
     return duckdb.connect(
         config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, **settings}
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from steelyard._extras import needed
+
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
@@ -74,10 +76,6 @@ def serve(
 
 
 def _check_extra() -> None:
-    try:
+    with needed("the page needs", "'steelyard[serve]'"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError:
-        raise ValueError(
-            "the page needs fastapi and uvicorn, which are not installed: pip install 'steelyard[serve]'"
-        ) from None

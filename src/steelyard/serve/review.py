@@ -156,28 +156,17 @@ class Review:
             self._state = state
 
     def _progress(self) -> dict[str, Any]:
-        return {
-            "total": len(self.questions),
-            "answered": len(self._given),
-            "file": self.file.name,
-            "who": self.who,
-        }
+        total, answered = len(self.questions), len(self._given)
+        return {"total": total, "answered": answered, "file": self.file.name, "who": self.who}
 
     def _key(self, number: int) -> tuple[str, str]:
         question = self.questions[number]
         return question.id, question.label
 
     def _shown(self, number: int) -> dict[str, Any]:
-        question = self.questions[number]
-        return {
-            "place": number,
-            "id": question.id,
-            "label": question.label,
-            "question": question.question,
-            "given": question.given,
-            "probability": question.probability,
-            "why": question.why,
-        }
+        shown = {"place": number, **self.questions[number]._asdict()}
+        del shown["path"]
+        return shown
 
 
 def _user() -> str:

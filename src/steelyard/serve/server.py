@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 
+from steelyard._signals import handling
 from steelyard.report.headline import plural
 from steelyard.run.search import open_index, outdated
 from steelyard.search import Index
@@ -65,7 +62,7 @@ def run_server(
             lines.append(f"Answers go to {review.file}; whoever has that address can give them.")
         lines += [] if local else ["Beware: others in the network can see its images."]
         sys.setswitchinterval(_SWITCH)
-        with _signals_kept():
+        with handling(lambda *_: None):  # Uvicorn raises the signal that stopped it once more at its end
             _Server(settings, [line for line in lines if line]).run(sockets=[listening])
 
 
@@ -107,17 +104,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ignore the signal that stopped Uvicorn, which it raises once more at its end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

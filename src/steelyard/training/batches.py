@@ -18,7 +18,7 @@ from steelyard.balance.processes import n_processes
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
 from steelyard.data.loading import fetched, loader
-from steelyard.data.subset import Subset
+from steelyard.data.subset import Subset, item_inputs, source_of
 from steelyard.labels import Labels
 from steelyard.models.inputs import in_pieces
 from steelyard.training import group
@@ -153,13 +153,13 @@ def make_batches(
 
 def is_array(data: Any) -> bool:
     """Return whether all inputs of `data` lie in one array."""
-    return isinstance(data.data if isinstance(data, Subset) else data, ArrayDataset)
+    return isinstance(source_of(data), ArrayDataset)
 
 
 def fits(data: Any, device: torch.device) -> bool:
     """Return whether the arrays of `data` may be kept on `device`."""
-    inside: Any = data.data if isinstance(data, Subset) else data
-    a_row = math.prod(inside.inputs.shape[1:]) * (1 if inside.inputs.dtype == np.uint8 else 4)
+    inputs = source_of(data).inputs
+    a_row = math.prod(inputs.shape[1:]) * (1 if inputs.dtype == np.uint8 else 4)
     room = SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 8e9
     return bool(len(data) * (a_row + data.labels.rows([0]).nbytes) <= room)
 
@@ -194,9 +194,7 @@ def moved(x: Any, device: torch.device) -> Any:
 def _rows(data: Any, rows: range) -> TrainingBatch:
     """Return some consecutive items of arrays without making each a sample first."""
     index = np.arange(rows.start, rows.stop)
-    inside: Any = data.data if isinstance(data, Subset) else data
-    inputs = as_tensor(as_inputs(inside.inputs[data.index[index] if isinstance(data, Subset) else index]))
-    return TrainingBatch(inputs, torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
+    return TrainingBatch(item_inputs(data, index), torch.from_numpy(data.labels.rows(index)), torch.from_numpy(index))
 
 
 def all_outputs(

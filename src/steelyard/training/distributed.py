@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+from steelyard._signals import handling
 from steelyard.balance.processes import n_processes
 from steelyard.training import group
 from steelyard.training.finite import NotFinite
@@ -85,18 +86,11 @@ class Stopped(KeyboardInterrupt):
 def listening() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C or SIGTERM sets; the second time Ctrl-C interrupts at once, as always."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(ask):
         yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

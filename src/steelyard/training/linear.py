@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from steelyard._arrays import slices
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
@@ -124,7 +125,15 @@ def fit_linear(
     """
     some = max(32, _WEIGHTS_AT_ONCE // (x.shape[1] + 1))
     if isinstance(x, SparseRows) and loss.n_labels is None and cells.a.shape[1] > some:
-        return _in_parts(x, cells, loss, strength, start, tolerance, most_steps, some)
+        parts = []  # labels do not depend on one another
+        for first in range(0, cells.a.shape[1], some):
+            labels = slice(first, first + some)
+            begin = start and LinearFit(start.weight[:, labels], start.bias[labels], start.converged[labels], 0)
+            few = picked(cells, (slice(None), labels))
+            parts.append(fit_linear(x, few, loss, strength, begin, tolerance, most_steps))
+        weight = torch.cat([part.weight for part in parts], 1)
+        level, done = (torch.cat([getattr(part, name) for part in parts]) for name in ("bias", "converged"))
+        return LinearFit(weight, level, done, max(part.steps for part in parts))
     bias = stationary_bias(loss, cells)
     problem = _Regression(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
     if start is None:
@@ -134,28 +143,6 @@ def fit_linear(
         w = torch.cat([start.weight, start.bias[None]])
     w, converged, steps = _minimise(problem, w, tolerance, most_steps)
     return LinearFit(w[:-1], w[-1], converged, steps)
-
-
-def _in_parts(
-    x: SparseRows,
-    cells: Cells,
-    loss: PairLoss,
-    strength: float,
-    start: LinearFit | None,
-    tolerance: float,
-    most_steps: int,
-    some: int,
-) -> LinearFit:
-    """Fit `some` labels at a time: they do not depend on one another."""
-    parts = []
-    for first in range(0, cells.a.shape[1], some):
-        labels = slice(first, first + some)
-        begin = start and LinearFit(start.weight[:, labels], start.bias[labels], start.converged[labels], 0)
-        few = picked(cells, (slice(None), labels))
-        parts.append(fit_linear(x, few, loss, strength, begin, tolerance, most_steps))
-    weight = torch.cat([part.weight for part in parts], 1)
-    bias, converged = (torch.cat([getattr(part, name) for part in parts]) for name in ("bias", "converged"))
-    return LinearFit(weight, bias, converged, max(part.steps for part in parts))
 
 
 def is_convex(loss: PairLoss) -> bool:
@@ -204,9 +191,7 @@ class _Regression:
     def slope(self, z: Tensor) -> Tensor:
         """Return a ℓ₊'(z) + b ℓ₋'(z), (N, L)."""
         out = torch.empty_like(z)
-        step = max(1, _CELLS_AT_ONCE // max(z.shape[1], 1))
-        for start in range(0, len(z), step):
-            rows = slice(start, start + step)
+        for rows in slices(z.shape, _CELLS_AT_ONCE):
             slope_of(self.loss, z[rows], self.cells.rows(rows), out[rows])
         return out
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from steelyard._files import remove_partial
 from steelyard.balance.processes import n_processes
 from steelyard.data.loading import WORKER_DIED, is_death_of_worker
-from steelyard.data.subset import Subset
+from steelyard.data.subset import source_of
 from steelyard.losses.pair import PairLoss
 from steelyard.objective import Objective
 from steelyard.training import group
@@ -290,8 +290,7 @@ def _settled(
     settings: TrainSettings, schedule: ScheduleSettings, data: Any, objective: Objective, validates: bool
 ) -> tuple[TrainSettings, ScheduleSettings]:
     """Decide automatic settings; how validation items are annotated is not known here."""
-    inside: Any = data.data if isinstance(data, Subset) else data
-    is_costly = not (is_array(data) and inside.inputs.ndim == 2)
+    is_costly = not (is_array(data) and source_of(data).inputs.ndim == 2)
     has_link = isinstance(objective.loss, PairLoss) and not objective.resolver.no_link
     labels = data.labels
     if settings.monitor == "auto":

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from steelyard._extras import needed
+
 SECONDS = 30.0
 """Number of plain lines printed per epoch."""
 
@@ -122,34 +124,18 @@ def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-class Board(Watch):
-    """Writes every epoch's numbers to `folder` as TensorBoard reads them, and passes everything on to `inner`."""
+class TensorBoard:
+    """A logger that writes to `folder` as TensorBoard reads it; nothing is there before the first epoch is done."""
 
-    def __init__(self, folder: Path, inner: Watch) -> None:
-        try:
+    def __init__(self, folder: Path) -> None:
+        with needed("train.tensorboard needs", "tensorboard, or set it to false"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ValueError(
-                "train.tensorboard is true, but the package is not there: pip install tensorboard, or set it to false"
-            ) from None
-        self.folder, self.inner, self._make = folder, inner, SummaryWriter
+        self.folder, self._make = folder, SummaryWriter
         self._writer: Any = None
-        self.step = inner.step  # type: ignore[method-assign]
 
-    def begin(self, epoch: int, step: int, epochs: int) -> None:
-        """Open the folder; what was written of this and later epochs is superseded."""
-        self._writer = self._make(str(self.folder), purge_step=epoch)
-        self.inner.begin(epoch, step, epochs)
-
-    def epoch(self, record: dict[str, Any], epochs: int) -> None:
-        """Write the numbers of an epoch."""
-        for name, value in numbers_of(record).items():
-            self._writer.add_scalar(name, value, record["epoch"])
+    def log(self, numbers: Mapping[str, float], epoch: int) -> None:
+        """Write the numbers of an epoch; what an earlier process wrote of this and later epochs is superseded."""
+        self._writer = self._writer or self._make(str(self.folder), purge_step=epoch)
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, epoch)
         self._writer.flush()
-        self.inner.epoch(record, epochs)
-
-    def end(self) -> None:
-        """Close the folder."""
-        if self._writer is not None:
-            self._writer.close()
-        self.inner.end()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
+
+from steelyard._schema import AT_LEAST_0, AT_LEAST_1, SHARE, Bounds, conform
 
 AUTOMATIC = -1
 """Value of a setting that is chosen to suit the data, where 0 has a meaning of its own."""
@@ -20,7 +21,7 @@ class OptimizerSettings:
         0.9
         >>> sy.training.OptimizerSettings(lr=-1)
         Traceback (most recent call last):
-        ValueError: optimizer.lr is -1: it must be at least 0 and finite
+        ValueError: optimizer.lr is -1.0: it must be at least 0 and finite
     """
 
     kind: Literal["sgd", "adamw"] = "adamw"
@@ -45,10 +46,8 @@ class OptimizerSettings:
     """Maximum norm of the gradient; 0 does not clip."""
 
     def __post_init__(self) -> None:
-        choice("optimizer.kind", self.kind, ("sgd", "adamw"))
-        for name in ("lr", "weight_decay", "backbone_lr", "estimates_lr", "clip_norm"):
-            least(f"optimizer.{name}", getattr(self, name), 0)
-        between("optimizer.momentum", self.momentum, 0, 1)
+        rates = ("lr", "weight_decay", "backbone_lr", "estimates_lr", "clip_norm")
+        conform("optimizer", self, {AT_LEAST_0: rates, SHARE: ("momentum",)})
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"optimizer.betas is {list(self.betas)}: both must be at least 0 and below 1")
         if self.nesterov and self.momentum == 0:
@@ -79,11 +78,8 @@ class ScheduleSettings:
     """For "cosine": share of the learning rate left at the end."""
 
     def __post_init__(self) -> None:
-        choice("schedule.kind", self.kind, ("constant", "multistep", "cosine"))
-        if self.warmup_epochs != AUTOMATIC:
-            least("schedule.warmup_epochs", self.warmup_epochs, 0)
-        for name in ("warmup_from", "factor", "final"):
-            between(f"schedule.{name}", getattr(self, name), 0, 1)
+        warm_up = () if self.warmup_epochs == AUTOMATIC else ("warmup_epochs",)
+        conform("schedule", self, {AT_LEAST_0: warm_up, SHARE: ("warmup_from", "factor", "final")})
         if list(self.milestones) != sorted(self.milestones):
             raise ValueError(f"schedule.milestones is {list(self.milestones)}: give epochs in increasing order")
         if self.kind != "multistep" and self.milestones:
@@ -108,9 +104,7 @@ class SamplerSettings:
     """For "undersample": items of each class per epoch."""
 
     def __post_init__(self) -> None:
-        choice("train.sampler.kind", self.kind, ("shuffle", "class_aware", "undersample"))
-        least("train.sampler.visits", self.visits, 0)
-        least("train.sampler.per_class", self.per_class, 1)
+        conform("train.sampler", self, {AT_LEAST_0: ("visits",), AT_LEAST_1: ("per_class",)})
 
 
 @dataclass(frozen=True)
@@ -142,10 +136,8 @@ class AugmentSettings:
     """Probability of overlaying another augmented image of the batch: the lighter pixel and the labels of both."""
 
     def __post_init__(self) -> None:
-        for name in ("flip", "resized_crop", "warp", "overlay"):
-            between(f"train.augment.{name}", getattr(self, name), 0, 1)
-        for name in ("pad_crop", "rotate", "scale", "shear", "elastic"):
-            least(f"train.augment.{name}", getattr(self, name), 0)
+        shares, sizes = ("flip", "resized_crop", "warp", "overlay"), ("pad_crop", "rotate", "scale", "shear", "elastic")
+        conform("train.augment", self, {SHARE: shares, AT_LEAST_0: sizes})
 
 
 Learner = Literal["auto", "loop", "loop_from_regression", "linear", "race", "blocks"]
@@ -212,35 +204,7 @@ class TrainSettings:
     """Variation of training images."""
 
     def __post_init__(self) -> None:
-        least("train.validate_every", self.validate_every, 1)
-        for name in ("epochs", "batch_size"):
-            least(f"train.{name}", getattr(self, name), 0)
-        least("train.workers", self.workers, -1)
-        least("train.patience", self.patience, AUTOMATIC)
-        least("train.checkpoint_seconds", self.checkpoint_seconds, 0)
-        between("train.seed", self.seed, 0, 2**63 - 1)
-        between("train.ema", self.ema, 0, 1)
-        choice("train.precision", self.precision, ("auto", "float32", "bfloat16", "float16"))
-        choice("train.compile", self.compile, ("auto", "on", "off"))
-        choice("train.monitor", self.monitor, get_args(Monitor))
-        choice("train.keep", self.keep, ("best", "last"))
-        choice("train.learner", self.learner, get_args(Learner))
-        least("train.budget", self.budget, 0)
-
-
-def choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}: choose one of {', '.join(choices)}")
-
-
-def least(name: str, value: float, low: float) -> None:
-    """Raise unless `value` is finite and at least `low`."""
-    if not low <= value < math.inf:
-        raise ValueError(f"{name} is {value}: it must be at least {low} and finite")
-
-
-def between(name: str, value: float, low: float, high: float) -> None:
-    """Raise unless `value` lies between `low` and `high`, both allowed."""
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}: it must lie between {low} and {high}")
+        numbers = ("epochs", "batch_size", "checkpoint_seconds", "budget")
+        automatic, seeds = ("workers", "patience"), (0, 2**63 - 1)
+        bounds: Bounds = {AT_LEAST_1: ("validate_every",), AT_LEAST_0: numbers, (AUTOMATIC, math.inf): automatic}
+        conform("train", self, {**bounds, seeds: ("seed",), SHARE: ("ema",)})

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from steelyard._compat import import_torchvision
+from steelyard._extras import needed
 from steelyard.data.columns.mixed import Kind
 
 PREFIX = "hf:"
@@ -109,12 +110,8 @@ def _tokenizer(folder: Path) -> Any:
 def _transformers() -> Any:
     with suppress(ModuleNotFoundError):
         import_torchvision()  # transformers imports it where it is installed
-    try:
+    with needed("model.backbone hf:FOLDER needs", "'steelyard[huggingface]'"):
         import transformers
-    except ModuleNotFoundError:
-        raise ValueError(
-            "model.backbone hf:FOLDER needs transformers, which is not installed: pip install 'steelyard[huggingface]'"
-        ) from None
     return transformers
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from steelyard._arrays import Index
 from steelyard.balance import draws
 from steelyard.balance.split import stratified_split
 from steelyard.data.builders import exponential_long_tail
@@ -16,7 +17,6 @@ from steelyard.data.readers.mnist import mnist
 from steelyard.labels import Labels
 
 Images: TypeAlias = NDArray[np.uint8]
-Index: TypeAlias = NDArray[np.int64]
 
 N_MAX = 5923
 RHO = 100.0

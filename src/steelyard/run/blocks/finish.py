@@ -49,8 +49,7 @@ def finish_blocks(result: TrainingResult) -> Trained:
 def _write(result: TrainingResult, trained: Trained, metrics: dict[str, Any]) -> None:
     """Write the files of a run, `run.json` last."""
     folder, outcome = result.folder, result.outcome
-    folder.write_model(trained.model, trained.names, trained.counts, trained.n_known, trained.single_label)
-    folder.write_reading(trained.reading)
+    folder.write_trained(trained)
     folder.write_metrics(metrics)
     epochs = len(outcome.history)
     facts = {"versions": versions(result.device), "seconds": round(outcome.seconds, 3), "epochs": epochs}

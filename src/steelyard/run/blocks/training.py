@@ -16,8 +16,7 @@ from torch import Tensor
 from steelyard.balance.picked_labels import PickedLabels
 from steelyard.balance.processes import n_processes
 from steelyard.config.settings import Config
-from steelyard.data.dataset import as_inputs, as_tensor
-from steelyard.data.subset import Subset
+from steelyard.data.subset import item_inputs
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets, prior_bias
 from steelyard.objective import Objective
@@ -41,9 +40,7 @@ def optimizer_of(config: Config, device: torch.device) -> BlockOptimizer:
 
 def features_of(data: Any, index: NDArray[np.int64]) -> Tensor:
     """Return the features (n, F) of some items, float32."""
-    inside: Any = data.data if isinstance(data, Subset) else data
-    positions = data.index[index] if isinstance(data, Subset) else index
-    return as_tensor(as_inputs(inside.inputs[positions])).float()
+    return item_inputs(data, index).float()
 
 
 def train_blocks(
