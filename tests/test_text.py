@@ -123,7 +123,7 @@ def test_tfidf_is_that_of_its_formula() -> None:
 
 
 def test_texts_are_words_pairs_and_parts_of_norm_one(tmp_path: Path) -> None:
-    texts = [f"library{i} of the sounds{i % 30}" for i in range(200)]
+    texts = [f"library{i} of the sounds{i % 60}" for i in range(200)]
     encoder = Terms.fitted(pa.array(texts))
     words, pairs, parts = encoder.blocks
     assert encoder.weights == (1.0, PAIRS, 1.0)

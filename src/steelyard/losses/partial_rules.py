@@ -1,7 +1,6 @@
 """Rules for unknown labels, 2021 to 2024, each a map to cells (a, b); titles in docs/reference/rules-for-unknown.md.
 
-All but `Teacher` change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that
-of its paper; its value may differ by what no gradient depends on.
+All but `Teacher` change cells by the outputs of the model in training. Over BCE the gradient of each is its paper's.
 """
 
 from __future__ import annotations
@@ -393,8 +392,7 @@ def largest(logits: Tensor, among: Tensor, n: Tensor) -> Tensor:
     order = torch.where(among, logits, -math.inf).flatten().sort(descending=True).values
     if not len(order):
         return among
-    bound = order[(n.long() - 1).clamp(0, len(order) - 1)]
-    return among & (logits >= bound) & (n > 0)
+    return among & (logits >= order[(n.long() - 1).clamp(0, len(order) - 1)]) & (n > 0)
 
 
 def _refuse_processes(subject: str) -> None:
