@@ -12,7 +12,7 @@ regression with searched C, on the same folds, over TF-IDF of words (scikit-lear
 pairs of words, and over the features of `auto`; the gain is that over the best of the first two. On two quiet cores
 that takes an hour, with `--share 0.2 --budget 40` (a fifth of the source packages) ten minutes. Data is fetched, never
 committed. The second command compares what bench/defaults.py measured of `auto` with TF-IDF + logistic regression on
-public tables of words.
+public tables of words. With `--language de` descriptions are German, of the packages that have one.
 
 Items that lack a tag may merely have been tagged by nobody: scores here are of the tags that people gave. Packages of
 one source are alike, and a few sources have a hundred: intervals are of resampled sources, and `ace_of_sources` is the
@@ -74,14 +74,14 @@ TITLES = {
 """Names of the methods on the page."""
 
 
-def fetch(folder: Path) -> None:
+def fetch(folder: Path, language: str) -> None:
     """Let apt fetch the package index, descriptions included, into folders of its own."""
     lists = folder.absolute() / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     options = {
         "Dir::State::Lists": lists,
         "Dir::Cache": folder.absolute() / "cache",
-        "Acquire::Languages": "en",
+        "Acquire::Languages": language,
         "Acquire::GzipIndexes": "false",
         "APT::Sandbox::User": "",
     }
@@ -108,12 +108,12 @@ def stanzas(path: Path) -> Iterator[dict[str, str]]:
         yield fields
 
 
-def packages(folder: Path) -> list[dict[str, str]]:
-    """Return one row per package with tags: the first version of it that apt lists."""
+def packages(folder: Path, language: str) -> list[dict[str, str]]:
+    """Return one row per package with tags, and a description in that language: the first version that apt lists."""
     lists = folder / "lists"
     longer = {
-        fields["Description-md5"]: fields.get("Description-en", "")
-        for path in sorted(lists.glob("*_Translation-en"))
+        fields["Description-md5"]: fields.get(f"Description-{language}", "")
+        for path in sorted(lists.glob(f"*_Translation-{language}"))
         for fields in stanzas(path)
     }
     rows: dict[str, dict[str, str]] = {}
@@ -123,7 +123,9 @@ def packages(folder: Path) -> list[dict[str, str]]:
                 continue
             tags = sorted({tag.strip() for tag in fields["Tag"].replace("\n", " ").split(",") if tag.strip()})
             source = fields.get("Source", fields["Package"]).split()[0]
-            text = longer.get(fields.get("Description-md5", ""), fields["Description"])
+            text = longer.get(fields.get("Description-md5", ""), fields["Description"] if language == "en" else "")
+            if not text:
+                continue
             is_test = int(hashlib.sha256(source.encode()).hexdigest(), 16) % 5 == TEST
             rows[fields["Package"]] = {
                 "package": fields["Package"],
@@ -135,12 +137,12 @@ def packages(folder: Path) -> list[dict[str, str]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, language: str) -> Path:
     """Write packages.csv, unless it is there."""
     path = folder / "packages.csv"
     if not path.exists():
-        fetch(folder)
-        rows = packages(folder)
+        fetch(folder, language)
+        rows = packages(folder, language)
         with path.open("w", encoding="utf-8", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
@@ -218,9 +220,11 @@ def gained(ours: np.ndarray, theirs: np.ndarray, lines: dict[str, Any]) -> dict[
     return {"gain": gain, "gain_low": float(low), "gain_high": float(high)}
 
 
-def debtags(folder: Path, seed: int, share: float, budget: float) -> dict[str, Any]:
+def debtags(folder: Path, language: str, seed: int, share: float, budget: float) -> dict[str, Any]:
     """Compare on the tags of Debian's packages."""
-    settings = DataSettings(path=str(write(folder)), text="description", group="source", test="test", validation=0.0)
+    settings = DataSettings(
+        path=str(write(folder, language)), text="description", group="source", test="test", validation=0.0
+    )
     opened = open_to_inspect(settings)
     train, test = opened.data, open_part(opened, split="test").data
     if share < 1:
@@ -287,6 +291,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["debtags"])
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "debtags")
     parser.add_argument("--data", type=Path, help="holds mulan/, as for bench/defaults.py")
+    parser.add_argument("--language", default="en", help="of the descriptions, such as de; each needs a --folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the source packages to train on")
     parser.add_argument("--budget", type=float, default=120.0, help="of auto, in seconds on two cores")
@@ -298,13 +303,14 @@ def main() -> None:
         write_page(json.loads((ROOT / "bench" / "figures" / "text.json").read_text()))
         return
     if asked.only_write:
-        print(write(asked.folder))
+        print(write(asked.folder, asked.language))
         return
     found = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
     for name in asked.sets:
         if name == "debtags":  # a part of it is kept under a name of its own
-            key = name if asked.share == 1 else f"{name}_{100 * asked.share:g}_percent"
-            found[key] = debtags(asked.folder, asked.seed, asked.share, asked.budget)
+            key = name if asked.language == "en" else f"{name}_{asked.language}"
+            key += "" if asked.share == 1 else f"_{100 * asked.share:g}_percent"
+            found[key] = debtags(asked.folder, asked.language, asked.seed, asked.share, asked.budget)
         else:
             found[name] = table(name, asked.data, asked.seed)
         found |= summed_up([one for one in found.values() if isinstance(one, dict)])
