@@ -233,7 +233,7 @@ def debtags(folder: Path, language: str, seed: int, share: float, budget: float)
         rows = np.flatnonzero(chosen[groups])
         columns = {name: column.take(rows) for name, column in train.columns.items()}
         train = MixedDataset(columns, train.labels.take(rows))
-    return {"share": share, "budget_seconds": budget, **compared(train, test, seed, budget)}
+    return {"language": language, "share": share, "budget_seconds": budget, **compared(train, test, seed, budget)}
 
 
 def table(name: str, data: Path, seed: int) -> dict[str, Any]:
@@ -254,8 +254,9 @@ def table(name: str, data: Path, seed: int) -> dict[str, Any]:
     return lines | gained(np.array(ours["resampled"]), resampled_map(theirs, truth), lines)
 
 
-def summed_up(sets: list[dict[str, Any]]) -> dict[str, float]:
-    """Return what `auto` gains on all sets together; errors of the sets are independent."""
+def summed_up(found: dict[str, Any]) -> dict[str, float]:
+    """Return what `auto` gains on the sets in English together; the errors of the sets are independent."""
+    sets = [one for one in found.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
     gains = np.array([one["gain"] for one in sets])
     errors = np.array([one["gain_high"] - one["gain_low"] for one in sets]) / 3.92  # of a normal 95 % interval
     return {
@@ -313,7 +314,9 @@ def main() -> None:
             found[key] = debtags(asked.folder, asked.language, asked.seed, asked.share, asked.budget)
         else:
             found[name] = table(name, asked.data, asked.seed)
-        found |= summed_up([one for one in found.values() if isinstance(one, dict)])
+        found |= summed_up(
+            [one for one in found.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
+        )
         if asked.out:
             asked.out.write_text(json.dumps(found, indent=1) + "\n")
 
