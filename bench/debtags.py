@@ -2,16 +2,21 @@
 
     python bench/debtags.py [--folder build/debtags] [--out bench/figures/text.json]
     python bench/debtags.py --sets delicious bibtex enron --data DATA --out bench/figures/text.json
+    python bench/debtags.py --page   # the table of docs/how-to/text.md
 
 The first command lets apt fetch Debian's package index (Packages and Translation-en, about 16 MB) into FOLDER, with
 folders of its own and no root, and writes FOLDER/packages.csv: package, description, tags, source, split. An item is a
-package that has tags; a fifth of the source packages, by a hash of their names, are test items, so that packages built
-from one source are never on both sides. Then `auto` is compared with TF-IDF + logistic regression with searched C: the
-same features, the same folds; on two quiet cores that takes some half an hour, with `--share 0.2 --budget 20` (a fifth
-of the source packages) a few minutes. Data is fetched, never committed. The second command compares what
-bench/defaults.py measured of `auto` with TF-IDF + logistic regression on public tables of words.
+package that has tags; a fifth of the source packages, those whose name has a SHA-256 of 1 modulo 5, are test items, so
+that packages built from one source are never on both sides. Then `auto` on the text column is compared with logistic
+regression with searched C, on the same folds, over TF-IDF of words (scikit-learn's defaults), over TF-IDF of words and
+pairs of words, and over the features of `auto`; the gain is that over the best of the first two. On two quiet cores
+that takes an hour, with `--share 0.2 --budget 40` (a fifth of the source packages) ten minutes. Data is fetched, never
+committed. The second command compares what bench/defaults.py measured of `auto` with TF-IDF + logistic regression on
+public tables of words. With `--language de` descriptions are German, of the packages that have one.
 
-Items that lack a tag may merely have been tagged by nobody: scores here are of the tags that people gave.
+Items that lack a tag may merely have been tagged by nobody: scores here are of the tags that people gave. Packages of
+one source are alike, and a few sources have a hundred: intervals are of resampled sources, and `ace_of_sources` is the
+ACE of one package per source, the first by name.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 import steelyard as sy
 from defaults import HERE, load, resampled_map
@@ -36,28 +43,45 @@ from steelyard.calibrate.crossfit import folds_of
 from steelyard.config.sections import DataSettings
 from steelyard.data.columns.encoder import Encoder
 from steelyard.data.columns.mixed import MixedDataset
+from steelyard.data.dataset import ArrayDataset
 from steelyard.data.part import open_part
 from steelyard.losses import BCE
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
 from steelyard.models.members import MemberSpec
 from steelyard.run.datasets import open_to_inspect
 from steelyard.training import small_models
-from steelyard.training.candidates import Items, Linear, View, n_folds_for
+from steelyard.training.candidates import Items, Linear, View, macro_log_loss, n_folds_for
 from steelyard.training.race import RATE
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 10_000
 """Characters of a description that are kept."""
+TEST = 1
+"""Remainder of the hash of test items; those of 0 were test items before, and those of 2 were held out while the
+features of texts were chosen."""
+PEERS: dict[str, dict[str, Any]] = {
+    "lr_words": {},
+    "lr_pairs": {"ngram_range": (1, 2), "sublinear_tf": True, "min_df": 2, "max_features": 20_000},
+}
+"""Settings of scikit-learn's TfidfVectorizer under logistic regression."""
+TITLES = {
+    "lr": "TF-IDF + LR",
+    "lr_words": "TF-IDF of words + LR",
+    "lr_pairs": "TF-IDF of words and pairs + LR",
+    "lr_same_features": "LR on the features of `auto`",
+    "auto": "`auto`",
+}
+"""Names of the methods on the page."""
 
 
-def fetch(folder: Path) -> None:
+def fetch(folder: Path, language: str) -> None:
     """Let apt fetch the package index, descriptions included, into folders of its own."""
     lists = folder.absolute() / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     options = {
         "Dir::State::Lists": lists,
         "Dir::Cache": folder.absolute() / "cache",
-        "Acquire::Languages": "en",
+        "Acquire::Languages": language,
         "Acquire::GzipIndexes": "false",
         "APT::Sandbox::User": "",
     }
@@ -84,12 +108,12 @@ def stanzas(path: Path) -> Iterator[dict[str, str]]:
         yield fields
 
 
-def packages(folder: Path) -> list[dict[str, str]]:
-    """Return one row per package with tags: the first version of it that apt lists."""
+def packages(folder: Path, language: str) -> list[dict[str, str]]:
+    """Return one row per package with tags, and a description in that language: the first version that apt lists."""
     lists = folder / "lists"
     longer = {
-        fields["Description-md5"]: fields.get("Description-en", "")
-        for path in sorted(lists.glob("*_Translation-en"))
+        fields["Description-md5"]: fields.get(f"Description-{language}", "")
+        for path in sorted(lists.glob(f"*_Translation-{language}"))
         for fields in stanzas(path)
     }
     rows: dict[str, dict[str, str]] = {}
@@ -99,8 +123,10 @@ def packages(folder: Path) -> list[dict[str, str]]:
                 continue
             tags = sorted({tag.strip() for tag in fields["Tag"].replace("\n", " ").split(",") if tag.strip()})
             source = fields.get("Source", fields["Package"]).split()[0]
-            text = longer.get(fields.get("Description-md5", ""), fields["Description"])
-            is_test = int(hashlib.sha256(source.encode()).hexdigest(), 16) % 5 == 0
+            text = longer.get(fields.get("Description-md5", ""), fields["Description"] if language == "en" else "")
+            if not text:
+                continue
+            is_test = int(hashlib.sha256(source.encode()).hexdigest(), 16) % 5 == TEST
             rows[fields["Package"]] = {
                 "package": fields["Package"],
                 "description": " ".join(text.split())[:LIMIT],
@@ -111,12 +137,12 @@ def packages(folder: Path) -> list[dict[str, str]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, language: str) -> Path:
     """Write packages.csv, unless it is there."""
     path = folder / "packages.csv"
     if not path.exists():
-        fetch(folder)
-        rows = packages(folder)
+        fetch(folder, language)
+        rows = packages(folder, language)
         with path.open("w", encoding="utf-8", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
@@ -129,35 +155,61 @@ def scores(eta: np.ndarray, decided: np.ndarray, truth: np.ndarray, seconds: flo
     p, t = torch.from_numpy(np.asarray(eta, np.float64)).clamp(1e-6, 1 - 1e-6), torch.from_numpy(truth)
     return {
         "map": 100 * mean_average_precision(p, t),
+        "log_loss": macro_log_loss(torch.logit(p), t),
         "f1": 100 * float(precision_recall_f1(torch.from_numpy(np.asarray(decided)), t).macro.f1),
         "ace": 100 * float(calibration_error(p, t).ace),
         "seconds": seconds,
     }
 
 
-def compared(train: Any, test: Any, seed: int, budget: float) -> dict[str, Any]:
-    """Fit logistic regression and auto to the same features and folds, and measure both on the test items."""
-    truth = np.asarray(test.labels.values)
+def regression(train: Any, test: Any, seed: int) -> tuple[small_models.Baseline, np.ndarray, float]:
+    """Fit logistic regression with searched C; return it, its probabilities of the test items, and the seconds."""
     begun = time.perf_counter()
-    regression = small_models.baseline(train, torch.device("cpu"), seed)
-    theirs = torch.sigmoid(regression.model.logits(small_models.features_of(test))).numpy()
-    lines = {"lr": scores(theirs, theirs >= 0.5, truth, time.perf_counter() - begun)}
-    print(f"TF-IDF + logistic regression: mAP {lines['lr']['map']:.2f}", flush=True)
+    model = small_models.baseline(train, torch.device("cpu"), seed)
+    eta = torch.sigmoid(model.model.logits(small_models.features_of(test))).numpy()
+    return model, eta, time.perf_counter() - begun
+
+
+def compared(train: Any, test: Any, seed: int, budget: float) -> dict[str, Any]:
+    """Fit auto to texts, and logistic regression to several kinds of TF-IDF; measure all on the test items."""
+    truth, groups = np.asarray(test.labels.values), np.unique(test.labels.item_groups, return_inverse=True)[1]
+    first = np.unique(groups, return_index=True)[1]
+    lines, resampled = {}, {}
+
+    def measure(name: str, eta: np.ndarray, decided: np.ndarray, seconds: float) -> None:
+        of_sources = scores(eta[first], decided[first], truth[first], 0.0)["ace"]
+        lines[name] = scores(eta, decided, truth, seconds) | {"ace_of_sources": of_sources}
+        resampled[name] = resampled_map(eta, truth, groups)
+        print(name, {key: round(value, 4) for key, value in lines[name].items()}, flush=True)
+
+    texts, new = (data.columns["description"].texts() for data in (train, test))
+    for name, how in PEERS.items():
+        vectoriser = TfidfVectorizer(**how, dtype=np.float32)
+        theirs = ArrayDataset(csr_array(vectoriser.fit_transform(texts)), train.labels)
+        _, eta, seconds = regression(theirs, ArrayDataset(csr_array(vectoriser.transform(new)), test.labels), seed)
+        measure(name, eta, eta >= 0.5, seconds)
+    encoder = Encoder.fitted(train)
+    ours, ours_test = map(encoder.encoded, (train, test))
+    model, eta, seconds = regression(ours, ours_test, seed)
+    measure("lr_same_features", eta, eta >= 0.5, seconds)
     begun = time.perf_counter()
     settings = {"train": {"seed": seed, "budget": budget * RATE}}
-    with patch.object(small_models, "baseline", lambda *_: regression):  # the run's report needs no second fit of it
-        run = sy.fit(train, settings=settings)
-    eta = run.probability(test)
-    lines["auto"] = scores(eta, run.trained.reading.decisions(eta), truth, time.perf_counter() - begun)
+    with patch.object(small_models, "baseline", lambda *_: model):  # the run's report needs no second fit of it
+        run = sy.fit(ours, settings=settings)
+    eta = run.probability(ours_test)
+    measure("auto", eta, run.trained.reading.decisions(eta), time.perf_counter() - begun)
     facts = {
         "items": len(train),
         "test_items": len(test),
+        "test_sources": len(first),
         "labels": train.labels.n_labels,
         "positives_per_item": float(train.labels.counts.sum() / len(train)),
         "under_20": int((train.labels.counts < 20).sum()),
-        "features": int(train.inputs.shape[1]),
+        "features": encoder.width,
     }
-    return {**facts, **lines} | gained(resampled_map(eta, truth), resampled_map(theirs, truth), lines)
+    lines["lr"] = max((lines[name] for name in PEERS), key=lambda line: line["map"])
+    best = max(PEERS, key=lambda name: lines[name]["map"])
+    return {**facts, **lines} | gained(resampled["auto"], resampled[best], lines)
 
 
 def gained(ours: np.ndarray, theirs: np.ndarray, lines: dict[str, Any]) -> dict[str, float]:
@@ -168,9 +220,11 @@ def gained(ours: np.ndarray, theirs: np.ndarray, lines: dict[str, Any]) -> dict[
     return {"gain": gain, "gain_low": float(low), "gain_high": float(high)}
 
 
-def debtags(folder: Path, seed: int, share: float, budget: float) -> dict[str, Any]:
+def debtags(folder: Path, language: str, seed: int, share: float, budget: float) -> dict[str, Any]:
     """Compare on the tags of Debian's packages."""
-    settings = DataSettings(path=str(write(folder)), text="description", group="source", test="test", validation=0.0)
+    settings = DataSettings(
+        path=str(write(folder, language)), text="description", group="source", test="test", validation=0.0
+    )
     opened = open_to_inspect(settings)
     train, test = opened.data, open_part(opened, split="test").data
     if share < 1:
@@ -179,8 +233,7 @@ def debtags(folder: Path, seed: int, share: float, budget: float) -> dict[str, A
         rows = np.flatnonzero(chosen[groups])
         columns = {name: column.take(rows) for name, column in train.columns.items()}
         train = MixedDataset(columns, train.labels.take(rows))
-    encoder = Encoder.fitted(train)
-    return {"share": share, "budget_seconds": budget, **compared(*map(encoder.encoded, (train, test)), seed, budget)}
+    return {"language": language, "share": share, "budget_seconds": budget, **compared(train, test, seed, budget)}
 
 
 def table(name: str, data: Path, seed: int) -> dict[str, Any]:
@@ -197,8 +250,40 @@ def table(name: str, data: Path, seed: int) -> dict[str, Any]:
     ledger = [json.loads(line) for line in (HERE / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
     wanted = {"set": name, "setting": "full", "method": "auto", "seed": seed}
     ours = next(line for line in ledger if wanted.items() <= line.items())
-    lines["auto"] = {key: ours[key] for key in ("map", "f1", "ace", "seconds")}
+    lines["auto"] = {key: ours[key] for key in ("map", "log_loss", "f1", "ace", "seconds")}
     return lines | gained(np.array(ours["resampled"]), resampled_map(theirs, truth), lines)
+
+
+def summed_up(found: dict[str, Any]) -> dict[str, float]:
+    """Return what `auto` gains on the sets in English together; the errors of the sets are independent."""
+    sets = [one for one in found.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
+    gains = np.array([one["gain"] for one in sets])
+    errors = np.array([one["gain_high"] - one["gain_low"] for one in sets]) / 3.92  # of a normal 95 % interval
+    return {
+        "least_gain": float(gains.min()),
+        "mean_gain": float(gains.mean()),
+        "mean_gain_low": float(gains.mean() - 1.96 * np.sqrt((errors**2).sum()) / len(sets)),
+        "log_loss_ratio": float(np.mean([one["auto"]["log_loss"] / one["lr"]["log_loss"] for one in sets])),
+        "ace_over_lr": float(np.mean([one["auto"]["ace"] - one["lr"]["ace"] for one in sets])),
+    }
+
+
+def write_page(measured: dict[str, Any]) -> None:
+    """Write the table of what was measured between its marks on the page about text."""
+    page = ROOT / "docs" / "how-to" / "text.md"
+    opening, closing = "<!-- text-sets: python bench/debtags.py --page -->", "<!-- /text-sets -->"
+    before, _, rest = page.read_text(encoding="utf-8").partition(opening)
+    rows = ["| set | method | mAP, % | gain of `auto` | log-loss | ACE, % |", "|---|---|---|---|---|---|"]
+    for name, one in measured.items():
+        for key, title in TITLES.items():
+            if not isinstance(one, dict) or key not in one or (key == "lr" and "lr_words" in one):
+                continue
+            line = one[key]
+            gain = f"{one['gain']:+.2f} ({one['gain_low']:+.2f} to {one['gain_high']:+.2f})" if key == "auto" else ""
+            ace = f"{line['ace']:.1f}" + (f"; {line['ace_of_sources']:.1f}" if "ace_of_sources" in line else "")
+            rows.append(f"| {name} | {title} | {line['map']:.2f} | {gain} | {line['log_loss']:.4f} | {ace} |")
+    middle = "\n".join([opening, "", *rows, "", closing])
+    page.write_text(before + middle + rest.partition(closing)[2], encoding="utf-8")
 
 
 def main() -> None:
@@ -207,23 +292,31 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["debtags"])
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "debtags")
     parser.add_argument("--data", type=Path, help="holds mulan/, as for bench/defaults.py")
+    parser.add_argument("--language", default="en", help="of the descriptions, such as de; each needs a --folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the source packages to train on")
     parser.add_argument("--budget", type=float, default=120.0, help="of auto, in seconds on two cores")
     parser.add_argument("--only-write", action="store_true", help="write packages.csv and measure nothing")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", action="store_true", help="write docs/how-to/text.md and measure nothing")
     asked = parser.parse_args()
+    if asked.page:
+        write_page(json.loads((ROOT / "bench" / "figures" / "text.json").read_text()))
+        return
     if asked.only_write:
-        print(write(asked.folder))
+        print(write(asked.folder, asked.language))
         return
     found = json.loads(asked.out.read_text()) if asked.out and asked.out.exists() else {}
     for name in asked.sets:
         if name == "debtags":  # a part of it is kept under a name of its own
-            key = name if asked.share == 1 else f"{name}_{100 * asked.share:g}_percent"
-            found[key] = debtags(asked.folder, asked.seed, asked.share, asked.budget)
+            key = name if asked.language == "en" else f"{name}_{asked.language}"
+            key += "" if asked.share == 1 else f"_{100 * asked.share:g}_percent"
+            found[key] = debtags(asked.folder, asked.language, asked.seed, asked.share, asked.budget)
         else:
             found[name] = table(name, asked.data, asked.seed)
-        found["least_gain"] = min(one["gain"] for one in found.values() if isinstance(one, dict))
+        found |= summed_up(
+            [one for one in found.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
+        )
         if asked.out:
             asked.out.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -218,10 +218,14 @@ def _of_one(p: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return p[:, list(classes).index(1)] if 1 in classes else np.zeros(len(p))
 
 
-def resampled_map(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the mAP in per cent of resamples of the items, (R,): the same resamples for every method of a set."""
-    n = len(truth)
+def resampled_map(scores: np.ndarray, truth: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return the mAP in per cent of resamples of the items, (R,): the same resamples for every method of a set.
+
+    With groups (N,), 0 … G−1, whole groups are drawn: items of one group are alike.
+    """
+    n = len(truth) if groups is None else int(groups.max()) + 1
     weights = np.random.default_rng(1).multinomial(n, np.full(n, 1 / n), RESAMPLES).astype(np.float64)
+    weights = weights if groups is None else weights[:, groups]
     total, counted = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
     for c in range(truth.shape[1]):
         known = np.flatnonzero(truth[:, c] >= 0)

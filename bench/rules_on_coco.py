@@ -311,7 +311,8 @@ def main() -> None:
     opening = f"<!-- {MARK}: python bench/rules_on_coco.py --page -->"
     before, _, rest = text.partition(opening)
     _, _, after = rest.partition(f"<!-- /{MARK} -->")
-    middle = f"{opening}\n{table(json.loads(file.read_text()))}\n<!-- /{MARK} -->"
+    heading = "## On COCO's published lists\n\nHere every rule has chosen its rate and one setting on held-out items:"
+    middle = f"{opening}\n\n{heading}\n\n{table(json.loads(file.read_text()))}\n\n<!-- /{MARK} -->"
     PAGE.write_text(f"{before}{middle}{after}", encoding="utf-8")
 
 

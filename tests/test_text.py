@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import steelyard as sy
-from steelyard.data.columns.encoder import FILE, Categories, Encoder, TfIdf
+from steelyard.data.columns.encoder import FILE, PAIRS, Categories, Encoder, Terms, TfIdf, _loaded
 from steelyard.data.columns.mixed import Column, MixedDataset, columns_of, is_prose
 from steelyard.data.opening import open_data
 from typed import done
@@ -109,7 +109,7 @@ def test_a_run_in_memory_is_saved(tmp_path: Path) -> None:
 
 def test_tfidf_is_that_of_its_formula() -> None:
     texts = ["red car red", "red bus", "green green bus stop", ""]
-    encoder = TfIdf.fitted(pa.array(texts))
+    encoder = TfIdf.fitted(pa.array(texts), "word", (1, 2), min_df=2)
     assert set(encoder.terms) == {"red", "bus"}  # each in two texts
     n = {"red": 2, "bus": 2}
     expected = np.zeros((4, 2))
@@ -120,6 +120,39 @@ def test_tfidf_is_that_of_its_formula() -> None:
     expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
     assert np.allclose(encoder.features(pa.array(texts)).toarray(), expected, atol=1e-6)
     assert encoder.features(pa.array(["unseen words", None])).nnz == 0
+
+
+def test_texts_are_words_pairs_and_parts_of_norm_one(tmp_path: Path) -> None:
+    texts = [f"library{i} of the sounds{i % 60}" for i in range(200)]
+    encoder = Terms.fitted(pa.array(texts))
+    words, pairs, parts = encoder.blocks
+    assert encoder.weights == (1.0, PAIRS, 1.0)
+    assert {"of", "the", "sounds3"} <= set(words.terms)
+    assert "library3" not in words.terms  # in one text
+    assert "of the" in pairs.terms
+    assert all(3 <= len(part) <= 5 for part in parts.terms)
+    assert "libr" not in parts.terms  # in too many texts
+    rows = encoder.features(pa.array(texts)).toarray()
+    assert rows.shape == (200, encoder.width)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    own = np.concatenate(
+        [
+            w * block.features(pa.array(texts)).toarray()
+            for block, w in zip(encoder.blocks, encoder.weights, strict=True)
+        ],
+        1,
+    )
+    assert np.allclose(rows, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+    Encoder({"a": encoder}).save(tmp_path)
+    again = Encoder.load(tmp_path)
+    assert again is not None
+    assert again.columns == {"a": encoder}
+
+
+def test_the_terms_of_older_runs_are_words_and_pairs_alike() -> None:
+    encoder = _loaded({"kind": "tfidf", "terms": ["red", "red car"], "idf": [1.0, 2.0]}, Path())
+    row = encoder.features(pa.array(["red car"])).toarray()
+    assert np.allclose(row, np.array([[1, 2]]) / 5**0.5)
 
 
 def table(kind: str, rows: dict[str, Any]) -> Any:

@@ -1,7 +1,6 @@
 """Rules for unknown labels, 2021 to 2024, each a map to cells (a, b); titles in docs/reference/rules-for-unknown.md.
 
-All but `Teacher` change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that
-of its paper; its value may differ by what no gradient depends on.
+All but `Teacher` change cells by the outputs of the model in training. Over BCE the gradient of each is its paper's.
 """
 
 from __future__ import annotations

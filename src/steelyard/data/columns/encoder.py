@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
@@ -17,12 +18,18 @@ from steelyard._sealed import sealed, unsealed
 from steelyard.data.columns.mixed import TEXTS, Column, Kind, MixedDataset
 from steelyard.data.columns.sentences import Sentences
 from steelyard.data.dataset import ArrayDataset
+from steelyard.data.sparse import SparseRows
 
 FILE = "inputs.json"
 _FORMAT, _VERSION = "steelyard inputs", 1
-_MOST_TERMS = 20_000
-_FEWEST_ITEMS = 2
-_NGRAMS = (1, 2)
+MOST_TERMS = 20_000
+"""Words, and pairs of words, those that occur most often."""
+MOST_PARTS = 60_000
+"""Parts of words, those that occur most often."""
+PAIRS = 0.5
+"""Weight of pairs of words beside words."""
+_FEWEST_WITH_PART = 3
+_MOST_WITH_PART = 0.02
 
 
 class ColumnEncoder(Protocol):
@@ -95,31 +102,27 @@ class Categories:
 @final
 @dataclass(frozen=True)
 class TfIdf:
-    """TF-IDF of words and pairs of words, by scikit-learn: (1 + log count) · idf, of norm 1.
+    """TF-IDF of one kind of terms, by scikit-learn: (1 + log count) · idf, of norm 1.
 
-    terms: at most 20,000, those of most items, each in at least two.
+    terms: what is counted.
     idf: 1 + log((1 + N)/(1 + items with the term)), one per term.
+    analyzer: "word", or "char_wb" for sequences of characters inside words.
+    lengths: fewest and most words, or characters, of a term. The defaults are those of runs that kept neither.
     """
 
     terms: tuple[str, ...]
     idf: tuple[float, ...]
+    analyzer: str = "word"
+    lengths: tuple[int, int] = (1, 2)
     kind: ClassVar[str] = "tfidf"
     takes: ClassVar[Kind] = "text"
 
     @classmethod
-    def fitted(cls, values: Any) -> TfIdf:
-        """Count the terms of texts."""
-        texts = [cell or "" for cell in values.to_pylist()]
-        for fewest in (min(_FEWEST_ITEMS, len(texts)), 1):
-            vectoriser = _vectoriser(min_df=fewest, max_features=_MOST_TERMS)
-            try:
-                vectoriser.fit(texts)
-                break
-            except ValueError:
-                continue
-        else:
-            raise ValueError("it holds no words: give texts with words of at least two letters, or other features")
-        return cls(tuple(map(str, vectoriser.get_feature_names_out())), tuple(map(float, vectoriser.idf_)))
+    def fitted(cls, values: Any, analyzer: str, lengths: tuple[int, int], **limits: Any) -> TfIdf:
+        """Count the terms of texts, within scikit-learn's limits of min_df, max_df and max_features."""
+        vectoriser = _vectoriser(analyzer, lengths, **limits).fit([cell or "" for cell in values.to_pylist()])
+        terms = map(str, vectoriser.get_feature_names_out())
+        return cls(tuple(terms), tuple(map(float, vectoriser.idf_)), analyzer, lengths)
 
     @property
     def width(self) -> int:
@@ -128,18 +131,79 @@ class TfIdf:
 
     def features(self, values: Any) -> csr_array:
         """Return TF-IDF, sparse (N, width)."""
-        vectoriser = _vectoriser(vocabulary=list(self.terms))
+        vectoriser = _vectoriser(self.analyzer, self.lengths, vocabulary=list(self.terms))
         vectoriser.idf_ = np.array(self.idf)
         return csr_array(vectoriser.transform([cell or "" for cell in values.to_pylist()]), dtype=np.float32)
 
 
-def _vectoriser(**how: Any) -> Any:
+@final
+@dataclass(frozen=True)
+class Terms:
+    """TF-IDF of words, pairs of words and parts of words side by side, of norm 1 together.
+
+    blocks: TF-IDF of each kind of terms.
+    weights: of each kind, one per block.
+    """
+
+    blocks: tuple[TfIdf, ...]
+    weights: tuple[float, ...]
+    kind: ClassVar[str] = "terms"
+    takes: ClassVar[Kind] = "text"
+
+    @classmethod
+    def fitted(cls, values: Any) -> Terms:
+        """Count the terms of texts: words of two items if there are any, else of one; pairs and parts if there are any.
+
+        Kinds are counted apart, since frequent pairs would crowd out the rare words that name rare labels. Parts that
+        are in many items are left out: they are most of the work and tell little.
+        """
+        n = len(values)
+        words = _first_of(values, "word", (1, 1), MOST_TERMS, {"min_df": min(2, n)}, {"min_df": 1})
+        if words is None:
+            raise ValueError("it holds no words: give texts with words of at least two letters, or other features")
+        often = max(_FEWEST_WITH_PART, int(_MOST_WITH_PART * n))
+        pairs = _first_of(values, "word", (2, 2), MOST_TERMS, {"min_df": 2})
+        parts = _first_of(values, "char_wb", (3, 5), MOST_PARTS, {"min_df": _FEWEST_WITH_PART, "max_df": often})
+        kinds = ((words, 1.0), (pairs, PAIRS), (parts, 1.0))
+        blocks, weights = zip(*((block, weight) for block, weight in kinds if block is not None), strict=True)
+        return cls(blocks, weights)
+
+    @classmethod
+    def of_description(cls, content: dict[str, Any]) -> Terms:
+        """Return what `asdict` described."""
+        return cls(tuple(TfIdf(**_tuples(block)) for block in content["blocks"]), tuple(content["weights"]))
+
+    @property
+    def width(self) -> int:
+        """The number of terms."""
+        return sum(block.width for block in self.blocks)
+
+    def features(self, values: Any) -> csr_array:
+        """Return TF-IDF, sparse (N, width)."""
+        parts = [weight * block.features(values) for block, weight in zip(self.blocks, self.weights, strict=True)]
+        return SparseRows(hstack(parts, format="csr", dtype=np.float32)).unit().cells
+
+
+def _first_of(values: Any, analyzer: str, lengths: tuple[int, int], most: int, *limits: dict[str, Any]) -> TfIdf | None:
+    """Return TF-IDF within the first limits that leave a term, None where none do."""
+    for one in limits:
+        with suppress(ValueError):
+            return TfIdf.fitted(values, analyzer, lengths, max_features=most, **one)
+    return None
+
+
+def _vectoriser(analyzer: str, lengths: tuple[int, int], **how: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(ngram_range=_NGRAMS, sublinear_tf=True, dtype=np.float64, **how)
+    return TfidfVectorizer(analyzer=analyzer, ngram_range=lengths, sublinear_tf=True, dtype=np.float64, **how)
 
 
-_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf)}
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of JSON with tuples for lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf, Terms)}
 _DEFAULT: dict[Kind, Any] = {kind.takes: kind for kind in _KINDS.values()}
 
 
@@ -159,7 +223,7 @@ class Encoder:
 
         Args:
             data: the training items.
-            texts: what encodes texts; by default TF-IDF of theirs.
+            texts: what encodes texts; by default TF-IDF of their terms.
         """
         encoders = {}
         for name, column in data.columns.items():
@@ -234,6 +298,7 @@ _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
 def _loaded(entry: dict[str, Any], run: Path) -> ColumnEncoder:
     if (name := entry.pop("kind")) == Sentences.kind:
         return Sentences.of_description(entry, run)
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    encoder: ColumnEncoder = _KINDS[name](**fields)
+    if name == Terms.kind:
+        return Terms.of_description(entry)
+    encoder: ColumnEncoder = _KINDS[name](**_tuples(entry))
     return encoder
