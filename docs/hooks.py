@@ -246,7 +246,7 @@ def gallery() -> str:
         first, _, rest = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=True).partition("\n\n")
         command, _, about = rest.strip().partition("\n\n")
         sections.append(f"## {file.stem}\n\n{first}\n\n    {command.strip()}\n\n{about}\n")
-        if (picture := ROOT / "docs" / "img" / f"{file.stem}.png").exists():
+        if (picture := ROOT / "docs" / "img" / f"{file.stem}.svg").exists():
             sections.append(f"![{first}](img/{picture.name})\n")
     return "\n".join(sections)
 
