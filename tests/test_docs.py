@@ -21,6 +21,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("
 NOTEBOOKS = [
     DOCS / "index.md",
     DOCS / "tutorial.md",
+    DOCS / "examples.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
     *sorted((DOCS / "start").glob("*.md")),
 ]
