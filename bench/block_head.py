@@ -1,6 +1,6 @@
 """Time and memory of `BlockHead` beside the same three matrix products alone, and beside a plain head.
 
-    python bench/block_head.py --out bench/figures/block_head.json
+    python bench/block_head.py --out bench/figures/block_head.json [--parts optimizers plain sizes losses errors]
 
 For each size, in one process: the products z = x Wᵀ, dx = g W and dW = gᵀ x over the same blocks by cuBLAS, one step of
 the head (SGD by nearest rounding, then other optimizers and losses), and plain torch where it fits. Times are medians
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -20,6 +21,7 @@ from typing import Any
 
 import torch
 
+from steelyard._source import commit
 from steelyard.balance import PartialLabelMasking
 from steelyard.losses import BCE
 from steelyard.losses.table import TABLE
@@ -30,6 +32,7 @@ from steelyard.objective import Objective
 D = 768
 SIZES = [(512, 10**6), (1024, 10**6), (4096, 10**6), (1024, 3 * 10**6)]
 TURNS = 5
+PARTS = ("optimizers", "plain", "sizes", "losses", "errors")
 NEAREST = BlockOptimizer(rounding="nearest")
 OPTIMIZERS = {
     "sgd, stochastic": BlockOptimizer(),
@@ -177,34 +180,43 @@ def correctness() -> dict[str, float]:
     return out
 
 
-def run(arguments: argparse.Namespace) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = False
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "sizes": []}
-
-    def keep() -> None:
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-    result["errors"] = errors = correctness()
-    for dtype in ("float32", "bfloat16"):
-        for name in ("value", "features", "weights"):
-            worst = max((v, k) for k, v in errors.items() if dtype in k and k.endswith(name))
-            print(dtype, "largest error", worst, flush=True)
+def timed_sizes(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every size and block beside its products."""
+    rows = []
     for n_items, n_labels in SIZES:
         for block in arguments.blocks:
-            row = measure(n_items, n_labels, block, arguments.repeats)
-            result["sizes"].append(row)
-            print(row, flush=True)
+            rows.append(measure(n_items, n_labels, block, arguments.repeats))
+            print(rows[-1], flush=True)
             gc.collect()
             torch.cuda.empty_cache()
-    for name, part in (
-        ("plain", timed_plain(arguments.repeats)),
-        ("optimizers", timed_optimizers(1024, 10**6, arguments.repeats)),
-        ("losses", timed_losses(1024, 10**6, arguments.repeats)),
-    ):
-        result[name] = part
-        keep()
-    result["bars"] = bars(result)
-    keep()
+    return rows
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure parts, each kept as soon as it is there; what is not measured stays as the file has it."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    result: dict[str, Any] = {}
+    if arguments.out.exists():
+        result = json.loads(arguments.out.read_text(encoding="utf-8"))
+    result |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "commit": commit()}
+    parts: dict[str, Callable[[], Any]] = {
+        "optimizers": lambda: timed_optimizers(1024, 10**6, arguments.repeats),
+        "plain": lambda: timed_plain(arguments.repeats),
+        "sizes": lambda: timed_sizes(arguments),
+        "losses": lambda: timed_losses(1024, 10**6, arguments.repeats),
+        "errors": correctness,
+    }
+    for name in arguments.parts:
+        began = time.perf_counter()
+        result[name] = parts[name]()
+        print(f"-- {name}: {time.perf_counter() - began:.0f} s", flush=True)
+        if all(part in result for part in ("sizes", "optimizers", "plain", "losses")):
+            result["bars"] = bars(result)
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for dtype in ("float32", "bfloat16"):
+        for name in ("value", "features", "weights"):
+            worst = max((v, k) for k, v in result["errors"].items() if dtype in k and k.endswith(name))
+            print(dtype, "largest error", worst, flush=True)
     for name, value in result["bars"].items():
         print(f"{name:24s} {value:.3f}", flush=True)
 
@@ -288,13 +300,15 @@ def beside_plain(x: torch.Tensor, targets: SparseTargets, repeats: int, plain: b
     return row | {"block_gb": peak_gb(ours), "plain_gb": peak_gb(theirs)}
 
 
-def main() -> None:
+def parsed(words: list[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of a command line, by default of this one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("bench/figures/block_head.json"))
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--blocks", type=int, nargs="+", default=[BLOCK])
-    run(parser.parse_args())
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
-    main()
+    run(parsed())

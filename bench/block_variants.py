@@ -1,18 +1,23 @@
 """Tiles of the block kernels, forms of the products and sizes of gradients tried on a GPU, to choose constants by.
 
-    python bench/block_variants.py
+    python bench/block_variants.py [--parts adam small …] [--out FILE] [--then FILE]
 
-Prints one line per variant: milliseconds and, where the floor is memory, the share of the bandwidth of a plain copy.
+Prints one line per variant. `adam` chooses the sizes whose slower Adam, of bfloat16 and int8 states, takes least, and
+`small` times steps of few labels as they are called and as CUDA graphs; both are kept in --out. With --then the bench
+`block_head` runs after it in the same process, with the chosen sizes, and writes its file.
 """
 
 from __future__ import annotations
 
+import argparse
 import cProfile
 import gc
+import json
 import pstats
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +41,15 @@ def constants(module: Any, **values: Any) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(module, name, value)
+
+
+def chosen(**values: Any) -> Any:
+    """Constants of the steps of optimizers, whichever module holds them."""
+    here = {name: values.pop(name) for name in ("_ROWS",) if name in values}
+    stack = ExitStack()
+    stack.enter_context(constants(steps, **here))
+    stack.enter_context(constants(block_launch, **values))
+    return stack
 
 
 def tried(name: str, run: Callable[[], Any], repeats: int = 10) -> float | None:
@@ -130,32 +144,88 @@ def _side() -> torch.cuda.Stream:
     return _streams[0]
 
 
-def optimizers() -> None:
-    """A whole step of 1,024 × 10⁶ with Adam, by size of gradients and of programs."""
+def adam(found: dict[str, Any]) -> dict[str, Any]:
+    """Choose lanes and warps, then rows of gradients, then the hint, for a step of 1,024 × 10⁶; return what to set."""
     x, targets = torch.randn(1024, D, device="cuda"), targets_of(1024, 10**6)
-    for name, rule in (
-        ("sgd", NEAREST),
-        ("bf16", BlockOptimizer("adam")),
-        ("int8", BlockOptimizer("adam", state="int8")),
+    rules = {state: BlockOptimizer("adam", state=state) for state in ("bfloat16", "int8")}  # type: ignore[arg-type]
+    steps_ = {name: stepper(head_of(10**6, rule, BLOCK), x, targets, Objective(BCE())) for name, rule in rules.items()}
+    sgd = stepper(head_of(10**6, NEAREST, BLOCK), x, targets, Objective(BCE()))
+    best: dict[str, Any] = {
+        "_ROWS": steps._ROWS,
+        "_LANES": block_launch._LANES,
+        "_LANE_WARPS": block_launch._LANE_WARPS,
+        "_HINT": block_launch._HINT,
+    }
+    rows: list[dict[str, Any]] = []
+    found["adam"] = {"tried": rows}
+
+    def worst(name: str, values: dict[str, Any]) -> float:
+        try:
+            with chosen(**values):
+                ratios = {state: block_head.in_turns(step, sgd, 4)["ratio"] for state, step in steps_.items()}
+        except Exception as error:  # sizes that do not run are not chosen
+            print(f"{name:44s} {type(error).__name__}: {str(error)[:90]}", flush=True)
+            return float("inf")
+        rows.append({"variant": name, **values, **ratios})
+        print(f"{name:44s}", {state: round(ratio, 3) for state, ratio in ratios.items()}, flush=True)
+        return max(ratios.values())
+
+    least = worst("as it is", best)
+    for changes in (
+        [{"_LANES": 2048, "_LANE_WARPS": 8}, {"_LANES": 1024, "_LANE_WARPS": 4}],
+        [{"_ROWS": rows_} for rows_ in (11264, 16896, 22528, 33792)],
+        [{"_HINT": False}],
     ):
-        head = head_of(10**6, rule, BLOCK)
-        step = stepper(head, x, targets, Objective(BCE()))
-        tried(f"adam {name} as it is", step)
-        if name != "sgd":
-            for rows, lanes, warps, hint in (
-                (16384, 2048, 4, False), (16384, 1024, 4, True), (16384, 4096, 8, True), (16384, 2048, 8, True),
-                (11264, 2048, 4, True), (16896, 2048, 4, True), (22528, 2048, 4, True), (33792, 2048, 4, True),
-                (65536, 2048, 4, True), (262144, 2048, 4, False),
-            ):  # fmt: skip
-                with constants(block_launch, _LANES=lanes, _LANE_WARPS=warps, _HINT=hint), constants(steps, _ROWS=rows):
-                    tried(f"adam {name} rows {rows} lanes {lanes} warps {warps} hint {hint}", step)
-            with constants(steps.Moments, step=overlapped):
-                for rows in (8192, 16384, 22528, 33792):
-                    with constants(steps, _ROWS=rows):
-                        tried(f"adam {name} rows {rows} beside products", step)
-        del head, step
-        gc.collect()
-        torch.cuda.empty_cache()
+        before = best
+        for change in changes:
+            ratio = worst(str(change), before | change)
+            if ratio < least:
+                least, best = ratio, before | change
+    with constants(steps.Moments, step=overlapped):
+        for rows_ in sorted({8192, best["_ROWS"]}):
+            worst(f"rows {rows_}, beside products", best | {"_ROWS": rows_})
+    found["adam"] |= {"best": best, "ratio": least}
+    print("best", best, round(least, 3), flush=True)
+    return best
+
+
+def recorded(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph, its numbers as they are: what a step would take without the host."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def small(found: dict[str, Any]) -> None:
+    """Steps of few labels over those of the dense head: both as they are called, and both as CUDA graphs."""
+    found["small"] = rows = []
+    for n_items, n_labels in (
+        (128, 20_000),
+        (256, 20_000),
+        (512, 20_000),
+        (1024, 20_000),
+        (128, 50_000),
+        (512, 50_000),
+    ):
+        x, targets = torch.randn(n_items, D, device="cuda").bfloat16(), targets_of(n_items, n_labels)
+        ours = stepper(head_of(n_labels, NEAREST, BLOCK), x, targets, Objective(BCE()))
+        plain = plain_step(n_items, n_labels, targets, x)
+        called = block_head.in_turns(ours, plain, 5, steps=16)
+        row = {"items": n_items, "labels": n_labels, "ms": called["ms"], "plain_ms": called["other_ms"]}
+        rows.append(row | {"ratio": called["ratio"]})
+        try:
+            graphs = block_head.in_turns(recorded(ours), recorded(plain), 5, steps=16)
+            rows[-1] |= {"graph_ms": graphs["ms"], "graph_plain_ms": graphs["other_ms"], "graphs": graphs["ratio"]}
+        except Exception as error:  # what cannot be recorded is a finding too
+            rows[-1]["error"] = f"{type(error).__name__}: {error}"[:200]
+        print({k: round(v, 4) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)
 
 
 def few_labels() -> None:
@@ -205,10 +275,39 @@ def blocks() -> None:
             torch.cuda.empty_cache()
 
 
-if __name__ == "__main__":
-    for part in (few_labels, slopes, lambda: forms(1024), lambda: forms(4096), optimizers, blocks):
+PARTS: dict[str, Callable[[], Any]] = {
+    "few": few_labels,
+    "slopes": slopes,
+    "forms": lambda: [forms(n) for n in (1024, 4096)],
+    "blocks": blocks,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=["adam", "small", *PARTS], default=["adam", "small"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--then", type=Path, help="run block_head as well, and keep its figures here")
+    given = parser.parse_args()
+    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    best: dict[str, Any] = {}
+    for part in given.parts:
         began = time.perf_counter()
-        part()
+        if part == "adam":
+            best = adam(found)
+        elif part == "small":
+            small(found)
+        else:
+            PARTS[part]()
         gc.collect()
         torch.cuda.empty_cache()
-        print(f"-- {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"-- {part}: {time.perf_counter() - began:.0f} s", flush=True)
+        if given.out is not None:
+            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if given.then is not None:
+        with chosen(**best):
+            block_head.run(block_head.parsed(["--out", str(given.then)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ from steelyard.export.onnx import export_run
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.metrics import mean_average_precision
-from steelyard.models.forest import BELOW_ONE, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
+from steelyard.models.forest import ENOUGH, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
 from steelyard.models.members import Members, MemberSpec
 from steelyard.training.linear import fit_linear
 from steelyard.training.race import run_race
@@ -53,25 +53,36 @@ def test_log_odds_are_those_of_a_walk_by_hand(leaf: int, share: float) -> None:
     assert not torch.equal(forest(x), grow_forest(x, cells_of(y), 7, leaf, share, seed=4)(x))
 
 
-def test_leaves_hold_the_frequencies_of_their_items() -> None:
+@pytest.mark.parametrize("smallest", [1, 5])
+def test_leaves_hold_the_frequencies_of_their_items_and_of_those_around(smallest: int) -> None:
     x, y = steps()
     y[::3, 1] = sy.UNKNOWN
-    forest = grow_forest(x, cells_of(y), 1, 5, 1.0, seed=0)
-    leaf = torch.empty(len(x), dtype=torch.long)
-    for item in range(len(x)):
-        node = int(forest.roots[0])
-        while int(forest.child[node, 0]) != node:
-            node = int(forest.child[node, int(x[item, forest.feature[node]] > forest.threshold[node])])
-        leaf[item] = forest.leaf[node]
-    for row in leaf.unique():
-        mine = y[leaf == row].double()
-        assert len(mine) >= 5
-        for c in range(3):
-            known = mine[:, c][mine[:, c] >= 0]
-            label = y[:, c][y[:, c] >= 0].double()
-            prior = (label.sum() + 0.5) / (len(label) + 1)
-            expected = (known.sum() + PRIOR_WEIGHT * prior) / (len(known) + PRIOR_WEIGHT)
-            assert float(forest.frequency[row, c]) == pytest.approx(min(float(expected), BELOW_ONE), rel=1e-3)
+    y[torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.7, 2] = sy.UNKNOWN
+    forest = grow_forest(x, cells_of(y), 1, smallest, 1.0, seed=0)
+    ways = [way(forest, row) for row in x]
+
+    def pulled(values: torch.Tensor, toward: float) -> float:
+        return float((values.sum() + PRIOR_WEIGHT * toward) / (len(values) + PRIOR_WEIGHT))
+
+    for c in range(3):
+        label = y[:, c][y[:, c] >= 0].double()
+        prior = float((label.sum() + 0.5) / (len(label) + 1))
+        for own in {ways[item][-1]: ways[item] for item in range(len(x))}.values():
+            known_at = []
+            for node in own:
+                mine = y[[node in other for other in ways], c].double()
+                known_at.append(mine[mine >= 0])
+            enough = [values for values in known_at if len(values) >= ENOUGH]
+            expected = pulled(known_at[-1], pulled(enough[-1], prior))
+            assert float(forest.frequency[forest.leaf[own[-1]], c]) == pytest.approx(expected, rel=1e-3)
+
+
+def way(forest: Forest, row: torch.Tensor) -> list[int]:
+    """The nodes of the first tree through which an item falls, its leaf the last."""
+    nodes = [int(forest.roots[0])]
+    while int(forest.child[nodes[-1], 0]) != nodes[-1]:
+        nodes.append(int(forest.child[nodes[-1], int(row[forest.feature[nodes[-1]]] > forest.threshold[nodes[-1]])]))
+    return nodes
 
 
 def test_unknown_labels_are_inert() -> None:
@@ -88,12 +99,45 @@ def test_unknown_labels_are_inert() -> None:
     assert mean_average_precision(alone, steps()[1][:, :1]) > 0.9
 
 
+def test_only_ratios_of_weights_count_and_a_weight_of_0_takes_an_item_out() -> None:
+    x, y = steps()
+    weights = torch.linspace(0.5, 2, len(x))[:, None]
+    weights[:40] = 0
+
+    def grown(scale: float, y: torch.Tensor) -> torch.Tensor:
+        cells = cells_of(y)
+        return grow_forest(x, Cells(cells.a * weights * scale, cells.b * weights * scale), 9, 2, 0.0, 0)(x)
+
+    assert torch.equal(grown(1, y), grown(1 / 1024, y))
+    wrong = y.clone()
+    wrong[:40] = 1 - wrong[:40]
+    assert torch.equal(grown(1, y), grown(1, wrong))
+
+
 @pytest.mark.parametrize("present", [0, 1])
-def test_constant_labels_and_features_stay_finite(present: int) -> None:
-    x, y = torch.ones(40, 2), torch.full((40, 2), present, dtype=torch.int8)
+@pytest.mark.parametrize("n", [40, 100_000])
+def test_constant_labels_and_features_stay_finite(n: int, present: int) -> None:
+    x, y = torch.ones(n, 2), torch.full((n, 2), present, dtype=torch.int8)
     odds = grow_forest(x, cells_of(y), 5, 1, 0.0, 0)(x)
     assert bool(odds.isfinite().all())
     assert bool(((odds > 0) == bool(present)).all())
+
+
+def test_items_without_known_labels_leave_the_prior() -> None:
+    x, y = steps()
+    odds = grow_forest(x, cells_of(torch.full_like(y, sy.UNKNOWN)), 3, 1, 0.0, 0)(x)
+    assert bool((odds == 0).all())
+
+
+def test_threads_do_not_change_the_trees() -> None:
+    x, y = steps()
+    alone = grow_forest(x, cells_of(y), 9, 1, 0.0, 0)(x)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert torch.equal(grow_forest(x, cells_of(y), 9, 1, 0.0, 0)(x), alone)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_many_labels_are_split_by_combinations_of_them() -> None:

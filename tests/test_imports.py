@@ -153,7 +153,7 @@ BUDGET = {
     "run": 3120,
     "report": 2180,
     "calibrate": 2080,
-    "models": 2850,
+    "models": 2930,
     "kernels": 2000,
     "metrics": 1640,
     "losses": 1500,

@@ -26,11 +26,13 @@ class Constants(NamedTuple):
     most: int
     """Positives of the first label that the split was made for."""
     recipe: str
+    size: int
+    """Pixels of a side here: the paper's 224, or more where a run takes less than a minute."""
 
 
 CONSTANTS = {
-    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, 800, "voc-mlt-db"),
-    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, 1200, "coco-mlt-db"),
+    VOC_MLT.name: Constants(0.3, 5.0, 0.99, 1142, 800, "voc-mlt-db", 256),
+    COCO_MLT.name: Constants(0.2, 2.0, 0.9, 1909, 1200, "coco-mlt-db", 224),
 }
 
 

@@ -32,6 +32,24 @@ def _narrow(x, bits, kind: tl.constexpr, STOCHASTIC: tl.constexpr):
         return x.to(kind)
 
 
+@triton.jit
+def _from_byte(code):
+    """The number in a byte, signed or not: the last digits of 1.5 · 2²³ + code, without a slow conversion."""
+    return (code.to(tl.int32) + 0x4B400000).to(tl.float32, bitcast=True) - 12582912.0
+
+
+@triton.jit
+def _to_byte(x):
+    """The whole number nearest to x, from −128 to 255, as a byte: the last digits of 1.5 · 2²³ + x."""
+    return (x + 12582912.0).to(tl.int32, bitcast=True).to(tl.int8)
+
+
+@triton.jit
+def _centred(bits):
+    """The last 23 bits as a number from −½ to ½: what is added to it and rounded to nearest is rounded at random."""
+    return ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True) - 1.5
+
+
 @triton.jit(do_not_specialize=["first", "key"])
 def update(
     weights, grads, m_state, v_state, m_scale, v_scale, n, D, first, key, lr, scale, decay, beta1, beta2, eps, up1, up2,
@@ -58,26 +76,25 @@ def update(
     number = (rows.to(tl.uint32) + first.to(tl.uint32, bitcast=True)) * D  # modulo 2³²
     bits = _bits(number[:, None] + columns[None, :].to(tl.uint32), key)
     w = tl.load(weights + cells, mask=inside, other=0.0, eviction_policy=OLD).to(tl.float32)
-    g = tl.load(grads + cells, mask=inside, other=0.0).to(tl.float32) * scale
+    g = tl.load(grads + cells, mask=inside, other=0.0).to(tl.float32)
+    share, rate = scale * (1 - beta1), lr  # of numbers alone: once per program, not once per weight
     if KIND != ADAM:
-        g += decay * w
+        share = 1.0
+        g = g * scale + decay * w
     step = g
     if KIND != SGD:
-        m = tl.load(m_state + cells, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
+        m = tl.load(m_state + cells, mask=inside, other=0, eviction_policy=OLD)
         if SMALL:
-            m *= tl.load(m_scale + rows, mask=there, other=0.0)[:, None]
-        m = beta1 * m + (g if KIND == MOMENTUM else (1 - beta1) * g)
+            m = _from_byte(m) * (beta1 * tl.load(m_scale + rows, mask=there, other=0.0))[:, None]
+        else:
+            m = beta1 * m.to(tl.float32)
+        m += share * g
         step = m
         if SMALL:
             unit = tl.max(tl.abs(m), 1) / 127
             tl.store(m_scale + rows, unit, mask=there)
-            code = m * (1 / tl.where(unit > 0, unit, 1.0))[:, None] + (bits >> 16).to(tl.float32) * (1 / 65536.0)
-            tl.store(
-                m_state + cells,
-                tl.minimum(tl.maximum(tl.floor(code), -127), 127).to(tl.int8),
-                mask=inside,
-                eviction_policy=OLD,
-            )
+            code = m * (1 / tl.where(unit > 0, unit, 1.0))[:, None] + _centred(bits >> 9)
+            tl.store(m_state + cells, _to_byte(tl.minimum(code, 127)), mask=inside, eviction_policy=OLD)
         else:
             tl.store(
                 m_state + cells,
@@ -86,22 +103,24 @@ def update(
                 eviction_policy=OLD,
             )
     if KIND == ADAM:
-        v = tl.load(v_state + cells, mask=inside, other=0, eviction_policy=OLD).to(tl.float32)
+        v = tl.load(v_state + cells, mask=inside, other=0, eviction_policy=OLD)
         if SMALL:
-            v = v * v * (1 / 65025.0)
-            v *= tl.load(v_scale + rows, mask=there, other=0.0)[:, None]
-            v = v * v
-        v = beta2 * v + (1 - beta2) * g * g
+            v = _from_byte(v)
+            v *= v * (tl.load(v_scale + rows, mask=there, other=0.0) * (tl.sqrt(beta2) / 65025))[:, None]
+            v *= v
+        else:
+            v = beta2 * v.to(tl.float32)
+        v += (1 - beta2) * scale * scale * g * g
         root = tl.sqrt(v)
-        step = (m * up1) * reciprocal(root * up2 + eps)
+        step = m * reciprocal(root * up2 + eps)
+        rate = lr * up1
         w *= 1 - lr * decay
         if SMALL:
             largest = tl.max(root, 1)
             tl.store(v_scale + rows, largest, mask=there)
-            code = tl.sqrt(root * (65025 / tl.where(largest > 0, largest, 1.0))[:, None])
-            code = tl.floor(code + ((bits >> 8) & 0xFFFF).to(tl.float32) * (1 / 65536.0))
-            code = tl.where(root > 0, tl.maximum(code, 1), 0)
-            tl.store(v_state + cells, tl.minimum(code, 255).to(tl.uint8), mask=inside, eviction_policy=OLD)
+            code = tl.sqrt(root * (65025 / tl.where(largest > 0, largest, 1.0))[:, None]) + _centred(bits)
+            code = tl.where(root > 0, tl.minimum(tl.maximum(code, 1), 255), 0)
+            tl.store(v_state + cells, _to_byte(code).to(tl.uint8, bitcast=True), mask=inside, eviction_policy=OLD)
         else:
             tl.store(
                 v_state + cells,
@@ -111,7 +130,7 @@ def update(
             )
     tl.store(
         weights + cells,
-        _narrow(w - lr * step, bits, weights.dtype.element_ty, STOCHASTIC),
+        _narrow(w - rate * step, bits, weights.dtype.element_ty, STOCHASTIC),
         mask=inside,
         eviction_policy=OLD,
     )

@@ -42,6 +42,8 @@ class MemberSpec(NamedTuple):
     """Of the features that a split of a forest considers; 0 for the square root of their number."""
     nodes: int = 0
     """Of the forest as it was grown."""
+    depth: int = 0
+    """Splits from a root of the forest to a leaf, at most."""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class Member(nn.Module):
 
 def _network(spec: MemberSpec, width: int, n_labels: int) -> nn.Sequential:
     if spec.trees:
-        return nn.Sequential(Forest(spec.trees, spec.nodes, n_labels))
+        return nn.Sequential(Forest(spec.trees, spec.nodes, spec.depth, n_labels))
     if spec.is_linear:
         return nn.Sequential(nn.Linear(width, n_labels))
     return nn.Sequential(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
-from torch.optim.adamw import adamw
 
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
@@ -21,6 +20,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models.forest import Forest, grow_forest
 from steelyard.models.members import LOSSES, Member, MemberSpec
 from steelyard.models.transforms import Transform, make_transform
+from steelyard.training.hidden import fit_hidden, most_steps
 from steelyard.training.linear import (
     TOLERANCE,
     LinearFit,
@@ -39,7 +39,7 @@ SCREENED_LABELS = 200
 """Labels that suffice to choose the penalty of a linear model, taken evenly from the most to the least frequent."""
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """C of a linear model, times the mean square norm of its features: from the strongest penalty to the weakest."""
-TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3)
+TEMPERATURES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.8)
 """By which log-odds are scaled to see what calibration will make of them."""
 ROUGH = 1e-4
 """The tolerance of fits that only rank candidates."""
@@ -231,7 +231,7 @@ def _try_forest(view: View, spec: MemberSpec, folds: list[int], seed: int) -> Tr
     odds = _nothing(view.items)
     for fold in folds:
         rows, held = view.items.split(fold)
-        odds[held] = _grown(view, spec, rows, seed)(view.x[held])
+        odds[held] = _grown(view, spec, rows, seed).of_many(view.x[held])
     return Trial(odds, 0, True)
 
 
@@ -279,7 +279,7 @@ def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
     items, loss = view.items, LOSSES[spec.loss]().to(view.x.device)
     forest = _grown(view, spec, torch.arange(len(items.x), device=items.x.device), seed) if spec.trees else None
     if forest is not None:
-        spec = spec._replace(nodes=len(forest.leaf))
+        spec = spec._replace(nodes=len(forest.leaf), depth=forest.depth)
     member = Member(spec, items.x.shape[1], items.targets.shape[1]).to(items.x.device)
     member.transform.load_state_dict(view.transform.state_dict())
     if forest is not None:
@@ -323,89 +323,3 @@ def _costs(log_odds: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def _nothing(items: Items) -> Tensor:
     return torch.full(items.targets.shape, torch.nan, device=items.x.device)
-
-
-RATE = 1e-3
-DECAY = 1e-4
-_ADAMW: dict[str, Any] = {  # the class would import torch's compiler, seconds of a first fit
-    "fused": True,
-    "weight_decay": DECAY,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eps": 1e-8,
-    "amsgrad": False,
-    "maximize": False,
-}
-WARM_UP = 50
-"""Steps over which the learning rate rises from 0."""
-PATIENCE = 5
-"""Looks at held-out items without a lower loss after which training stops."""
-
-
-def batch_size(n_items: int) -> int:
-    """Return how many items a step takes: a twentieth of them, between 16 and 256."""
-    return max(16, min(256, n_items // 20))
-
-
-def most_steps(n_items: int) -> int:
-    """Return the steps that a hidden layer may take: 30 passes over the items, between 1,000 and 5,000 steps."""
-    return max(1000, min(5000, int(30 * n_items / batch_size(n_items))))
-
-
-def fit_hidden(
-    network: nn.Sequential,
-    x: Tensor,
-    cells: Cells,
-    loss: PairLoss,
-    look: Callable[[nn.Module], float] | None,
-    most_steps: int,
-    seed: int,
-) -> int:
-    """Train by AdamW for at most `most_steps`; with `look`, stop when it finds no lower loss and keep the best weights.
-
-    Args:
-        network: features → logits; changed in place.
-        x: features (N, F).
-        cells: coefficients (N, L) of the loss.
-        loss: a pair.
-        look: network → loss of held-out items, called after every pass over the items, or every 20 steps.
-        most_steps: of the optimizer.
-        seed: of the order of items and of dropout.
-
-    Returns the steps to the best look, without looks all of them.
-    """
-    n, size = len(x), batch_size(len(x))
-    generator = torch.Generator(device="cpu").manual_seed(seed)
-    torch.manual_seed(seed)
-    parameters: list[Tensor] = list(network.parameters())
-    means, squares = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
-    counts = [torch.zeros((), device=x.device) for _ in parameters]
-    every = max(20, -(-n // size))
-    best, best_step, kept, waits = float("inf"), 0, None, 0
-    order, at = torch.randperm(n, generator=generator), 0
-    network.train()
-    for step in range(1, most_steps + 1):
-        if at + size > n and at > 0:
-            order, at = torch.randperm(n, generator=generator), 0
-        rows = order[at : at + size].to(x.device)
-        at += size
-        value = loss.evaluate(network(x[rows]), picked(cells, rows), float(len(rows)))
-        gradients = list(torch.autograd.grad(value, parameters))
-        lr = RATE * min(1.0, step / WARM_UP)
-        with torch.no_grad():
-            adamw(parameters, gradients, means, squares, [], counts, lr=lr, **_ADAMW)
-        if look is not None and step % every == 0:
-            network.eval()
-            with torch.no_grad():
-                now = look(network)
-            network.train()
-            if now < best:
-                best, best_step, kept, waits = now, step, deepcopy(network.state_dict()), 0
-            else:
-                waits += 1
-                if waits >= PATIENCE:
-                    break
-    if kept is not None:
-        network.load_state_dict(kept)
-    network.eval()
-    return best_step or most_steps

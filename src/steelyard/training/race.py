@@ -181,7 +181,7 @@ class _Course:
         """Try the best of each kind and of the rest on all folds; return them with their trials, the best first."""
         chosen: list[tuple[Candidate, Trial]] = []
         all_folds = list(range(self.items.n_folds))
-        ranked, of_kind = self.ranked(), {}
+        ranked, of_kind = self.ranked(), dict[str, Candidate]()
         for candidate in ranked:
             of_kind.setdefault(candidate.spec.kind, candidate)
         others = (candidate for candidate in ranked if of_kind[candidate.spec.kind] is not candidate)
@@ -267,7 +267,9 @@ def run_race(
     else:
         audit_x, judged = audit[0].to(x.device), audit[1].to(x.device)
         odds = [_said_of(fitted(k), audit_x) for k in range(len(best))]
-    members = chosen_members(FinalistScores.of(odds, judged, of_assumed), single, [c.spec.width for c, _ in best])
+    members = chosen_members(
+        FinalistScores.of(odds, judged, of_assumed), single, [c.spec.width + c.spec.trees for c, _ in best]
+    )
     head = Members([best[k][0].spec for k, _ in members], x.shape[1], targets.shape[1])
     total = torch.zeros(targets.shape, device=x.device)
     for place, (k, weight) in enumerate(members):

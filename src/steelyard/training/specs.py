@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.models.forest import DIRECTIONS
 from steelyard.models.members import MemberSpec
-from steelyard.training.candidates import Items, batch_size, most_steps
+from steelyard.training.candidates import Items
+from steelyard.training.hidden import batch_size, most_steps
 
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""
@@ -16,10 +17,12 @@ TREES = 100
 """Of a forest."""
 FORESTS = ((1, 0.0), (3, 0.3))
 """Least items per leaf, and share of the features that a split considers (0: their square root)."""
-WORK_OF_A_LOOK = 60.0
-"""Work units of one item, label combination and feature at one level of a tree, measured."""
+WORK_OF_A_LEVEL, WORK_OF_A_LOOK = 5000.0, 10.0
+"""Work units of one item at one level of a tree, and of each label combination and feature there, measured."""
 MOST_MEMORY = 2**26
-"""Bytes of the leaves of a forest."""
+"""Bytes of a forest."""
+BYTES_OF_LEAF = 40
+"""Of two nodes, which is what a leaf adds to a tree; 2 for each label come on top."""
 REDUCED = 256
 """Directions to which sparse features are reduced for kernels and hidden layers."""
 
@@ -56,10 +59,11 @@ def sparse_specs(x: SparseRows) -> list[MemberSpec]:
 
 
 def forest_specs(items: Items) -> list[MemberSpec]:
-    """Return forests over dense features; a leaf has more items where all leaves would take more than `MOST_MEMORY`."""
+    """Return forests over dense features; a leaf has more items where the trees would take more than `MOST_MEMORY`."""
     if isinstance(items.x, SparseRows):
         return []
-    fitting = -(-2 * TREES * items.targets.numel() // MOST_MEMORY)
+    n, n_labels = items.targets.shape
+    fitting = -(-TREES * n * (BYTES_OF_LEAF + 2 * n_labels) // MOST_MEMORY)
     return [MemberSpec("none", trees=TREES, leaf=max(leaf, fitting), share=share) for leaf, share in FORESTS]
 
 
@@ -91,7 +95,8 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
         cells, width = items.x.per_item, min(REDUCED, width)
     if spec.trees:
         looks = (spec.share * width or width**0.5) * (min(n_labels, DIRECTIONS) + 4)
-        return n_folds * spec.trees * n * math.log2(n) * looks * WORK_OF_A_LOOK
+        levels = n * (1 - 1 / items.n_folds) * (math.log2(max(n / spec.leaf, 1)) + 1)
+        return n_folds * spec.trees * levels * (WORK_OF_A_LEVEL + WORK_OF_A_LOOK * looks)
     inputs = spec.landmarks if spec.kernel else width
     once = n * width * inputs if spec.kernel else 0
     if spec.is_linear:

@@ -12,7 +12,7 @@ from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.processes import summed
 from steelyard.kernels.block_launch import DTYPES, Listed, n_costs, slopes_
 from steelyard.kernels.choice import fuses
-from steelyard.losses.pair import AnalyticLoss
+from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.losses.partial_annotation import LOW, Annotation
 from steelyard.models.block import parallel
 from steelyard.models.block.annotation import BlockAnnotation
@@ -206,28 +206,28 @@ class BlockHead(nn.Module):
                 f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here: "
                 "give one row per item and one column per label"
             )
-        checked(objective)
-        job = _BlockPass(self, targets, objective, lr, index)
+        job = _BlockPass(self, targets, objective, checked(objective), lr, index)
         total: Tensor = _Pass.apply(self.first(features), job)  # type: ignore[no-untyped-call]
         return Value(total, {"loss": total})
 
     def go_through(self, x: Tensor, job: _BlockPass) -> tuple[Tensor, Tensor | None]:
         """Return the objective and, where features want it, their gradient; see `step`."""
-        targets, loss, items, own = job.targets, checked(job.objective), job.items, slice(0, len(x))
+        targets, loss, items, own = job.targets, job.loss, job.items, slice(0, len(x))
+        bias, moments, dtype = self.bias, self.moments, self.weight.dtype
         is_split = self.share != slice(0, self.n_labels)
         if is_split:
             x, targets, items, own = parallel.gathered(x, targets, items)
-        x = x.to(self.weight.dtype)
-        pairs = self._pairs(x, targets, job.objective)
+        x = x.to(dtype)
+        pairs = self._pairs(x, targets, job)
         picks = None
         if isinstance(job.objective.resolver, Annotation):
-            picks = BlockAnnotation(job.objective, targets, items, self.share, self.bias)
+            picks = BlockAnnotation(job.objective, targets, items, self.share, bias)
             targets, terms = picks.targets, picks.terms(self._all_low(x, job.objective.resolver))
         else:
-            terms = terms_of(job.objective, targets, self.bias, items)
+            terms = terms_of(job.objective, targets, bias, items)
         scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
         listed = Listed(targets.rows, targets.labels, targets.values)
-        kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and self.weight.dtype != torch.float64
+        kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and dtype != torch.float64
         kernel = kernel and fuses(x.device)
         blocks = list(self.blocks())
         widths = [labels.stop - labels.start for labels in blocks]
@@ -236,17 +236,17 @@ class BlockHead(nn.Module):
         costs = torch.zeros(len(blocks), room_of_costs, dtype=torch.float64, device=x.device)
         gradient = None
         penalty = self._penalty(x, pairs)
-        if job.objective.training and self.moments.n_steps % _NOTE_EVERY == 0:
+        if job.objective.training and moments.n_steps % _NOTE_EVERY == 0:
             note_weights(job.objective, terms, targets)
         if job.lr is not None:
-            self.moments.begin()
+            moments.begin()
         for labels, cost in zip(blocks, costs, strict=True):
             weight = self.weights_of(labels)
             z = room[: len(x) * len(weight)].view(len(x), len(weight))
             torch.mm(x, weight.t(), out=z)
             if picks is not None:
                 picks.note(z, labels.start)
-            extra = [pair.extra(z, self.bias, labels).mul_(pair.scale / scale) for pair in pairs]
+            extra = [pair.extra(z, bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
                 sums = slopes_(z, labels.start, terms, listed, cost)
             else:
@@ -256,16 +256,16 @@ class BlockHead(nn.Module):
                 part = _product(z, weight)
                 gradient = part if gradient is None else gradient.add_(part)
             if job.lr is not None:
-                self.moments.step(weight, z, x, labels.start, job.lr, scale)
-                self.moments.step_bias(self.bias[labels], by_label, labels.start, job.lr, scale)
+                moments.step(weight, z, x, labels.start, job.lr, scale)
+                moments.step_bias(bias[labels], by_label, labels.start, job.lr, scale)
         if picks is not None and job.objective.training:
             picks.remember()
         if job.needs_gradient and gradient is None:  # this process has no labels
-            gradient = torch.zeros(x.shape, dtype=self.bias.dtype, device=x.device)
+            gradient = torch.zeros(x.shape, dtype=bias.dtype, device=x.device)
         total = costs.sum()
         if is_split:
             total, gradient = parallel.of_all_labels(total, gradient, own)
-        value = (total * scale + penalty if pairs else total * scale).to(self.bias.dtype)
+        value = (total * scale + penalty if pairs else total * scale).to(bias.dtype)
         return value, None if gradient is None else gradient.mul_(scale)
 
     def _all_low(self, x: Tensor, rule: Annotation) -> Tensor:
@@ -278,17 +278,16 @@ class BlockHead(nn.Module):
             n_high += ~(z.amax(1) < LOW)
         return (summed(n_high) if self.share != slice(0, self.n_labels) else n_high) == 0
 
-    def _pairs(self, x: Tensor, targets: SparseTargets, objective: Objective) -> list[BlockPairs]:
+    def _pairs(self, x: Tensor, targets: SparseTargets, job: _BlockPass) -> list[BlockPairs]:
         """Return the label-pair regularisers of a batch."""
-        parts = [part for part in objective.regularizers if isinstance(part, LabelPair)]
-        loss = checked(objective)
+        parts = [part for part in job.objective.regularizers if isinstance(part, LabelPair)]
         if parts and self.share != slice(0, self.n_labels):
             raise ValueError("label pairs need all labels, but they are split over processes: leave LabelPair out")
         if not parts or self.n_labels < 2:
             return []
         present = targets.values > 0
         logits = self._logits_at(x, targets.rows[present], targets.labels[present])
-        return [BlockPairs(part, loss, targets, logits) for part in parts]
+        return [BlockPairs(part, job.loss, targets, logits) for part in parts]
 
     def _penalty(self, x: Tensor, pairs: list[BlockPairs]) -> Tensor | float:
         """Go through the labels to add up what pairs cost, and what they want of each positive."""
@@ -307,6 +306,7 @@ class _BlockPass(NamedTuple):
     head: BlockHead
     targets: SparseTargets
     objective: Objective
+    loss: PairLoss
     lr: float | None
     items: Tensor | None
     needs_gradient: bool = True

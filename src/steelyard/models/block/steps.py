@@ -109,10 +109,13 @@ class Moments(nn.Module):
         if rule.kind == "sgd" and not stochastic:
             weight.addmm_(slopes.t(), x, beta=1 - lr * rule.weight_decay, alpha=-lr * scale)
             return
+        room = x.new_empty(
+            min(_ROWS, len(weight)), x.shape[1]
+        )  # one for all: two would push each other out of the cache
         for start in range(0, len(weight), _ROWS):
-            rows = slice(start, start + _ROWS)
-            gradient = torch.mm(slopes[:, rows].t(), x)
-            self._move(weight[rows], gradient, first + start, lr, scale)
+            part = weight[start : start + _ROWS]
+            gradient = torch.mm(slopes[:, start : start + _ROWS].t(), x, out=room[: len(part)])
+            self._move(part, gradient, first + start, lr, scale)
 
     def _move(self, weight: Tensor, gradient: Tensor, first: int, lr: float, scale: float) -> None:
         rule, rows = self.rule, slice(first - self.first, first - self.first + len(weight))
@@ -171,7 +174,7 @@ def plain_update_(
         else:
             m_scale.copy_(m.abs().view(*m_scale.shape, -1).amax(2) / 127)
             unit = _spread(torch.where(m_scale > 0, m_scale, 1), m)
-            m_state.copy_((m / unit + (bits >> 16) / 65536).floor_().clamp_(-127, 127))
+            m_state.copy_((m / unit + (bits >> 9) / 2**23).floor_().clamp_(-127, 127))
     if v_state is not None:
         v = (
             v_state.to(wide)
@@ -187,7 +190,7 @@ def plain_update_(
         else:
             v_scale.copy_(root.view(*v_scale.shape, -1).amax(2))
             code = (root / _spread(torch.where(v_scale > 0, v_scale, 1), root)).sqrt_() * 255
-            code = (code + ((bits >> 8) & 0xFFFF) / 65536).floor_().clamp_(1, 255)
+            code = (code + (bits & 0x7FFFFF) / 2**23).floor_().clamp_(1, 255)
             v_state.copy_(torch.where(root > 0, code, 0))
     weight.copy_(_narrow(w - lr * step, bits, weight.dtype, stochastic))
 

@@ -72,9 +72,10 @@ def pair_of(loss: PairLoss) -> fused.KernelPair:
 
 
 def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:
-    """Return what slopes depend on beside logits: rule, mask and weights of a batch."""
-    loss = checked(objective)
+    """Return what slopes depend on beside logits: rule, mask and weights of a batch, of a `checked` objective."""
+    loss = objective.loss
     n_items, n_labels = targets.shape
+    assert isinstance(loss, PairLoss)
     assert isinstance(objective.resolver, Weighted)
     rule = objective.resolver.weights(n_labels)
     absent = rule.unknown if targets.fill == -1 else rule.negative if rule.assumed else 1.0
