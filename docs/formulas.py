@@ -19,7 +19,7 @@ PAIRS = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "⌈": "⌉"}
 SUMS = "ΣΠ"
 LARGE = {"Σ": "∑", "Π": "∏"}
 OPERATORS = set("=<>≤≥≠≈∝+−-·×±,;:|∈→←…∩∪‖∂∞/!′'~")
-ACCENTS = {"\u0302": "\u02c6", "\u0304": "\u203e", "\u0303": "\u02dc"}
+ACCENTS = {"\u0302": "\u02c6", "\u0304": "\u203e", "\u0303": "~"}
 
 
 def lowered(char: str) -> tuple[str, str] | None:
@@ -128,17 +128,22 @@ class Formula:
         if token == "√":
             return f"<msqrt>{bare(self.atom())}</msqrt>"
         if self.peek() in ACCENTS and self.peek():
-            accent = ACCENTS[self.peek()]
             self.at += 1
-            return f'<mover accent="true">{leaf(token)}<mo>{accent}</mo></mover>'
+            return accented(leaf(token), self.tokens[self.at - 1])
         return leaf(token)
+
+
+def accented(base: str, mark: str) -> str:
+    """Return a letter under an accent; a bar needs the distance that other accents have of themselves."""
+    close = "" if ACCENTS[mark] == "\u203e" else ' accent="true"'
+    return f"<mover{close}>{base}<mo>{ACCENTS[mark]}</mo></mover>"
 
 
 def leaf(token: str) -> str:
     """Return one name, number or sign; letters with an accent of their own are taken apart."""
     plain = unicodedata.normalize("NFD", token)
     if len(plain) == 2 and plain[1] in ACCENTS:
-        return f'<mover accent="true"><mi>{plain[0]}</mi><mo>{ACCENTS[plain[1]]}</mo></mover>'
+        return accented(f"<mi>{plain[0]}</mi>", plain[1])
     shown = html.escape(LARGE.get(token, token))
     if token in LARGE or token in OPERATORS:
         return f"<mo>{shown}</mo>"
