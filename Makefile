@@ -71,8 +71,8 @@ bars: $(STAMP)  ## every bar of this round: measured value, pass, fail or not ru
 docs: $(STAMP)  ## the documentation site, links checked, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-notebooks: $(STAMP)  ## run the tutorials and quickstarts, and compare what they print with what they show
-	PYTHONPATH=tools $(BIN)/python -m notebooks docs/index.md docs/tutorial.md docs/start/*.md docs/tutorials/*.md
+notebooks: $(STAMP)  ## run the tutorials, quickstarts and examples, and compare what they print with what they show
+	PYTHONPATH=tools $(BIN)/python -m notebooks docs/index.md docs/tutorial.md docs/examples.md docs/start/*.md docs/tutorials/*.md
 
 prose: $(STAMP)  ## count the phrases that nobody outside this project speaks
 	$(BIN)/python tools/prose.py

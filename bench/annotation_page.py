@@ -15,11 +15,11 @@ import matplotlib as mpl
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from steelyard.report.canvas import ACCENT, FAINT, OTHER, SOFT
+from steelyard.report.canvas import ACCENT, FAINT, OTHER, SOFT, STYLE, save_figure
 
 HERE = Path(__file__).resolve().parent.parent / "docs" / "annotation"
 SETS = {"yeast": "yeast", "scene": "scene", "bibtex": "bibtex", "voc": "VOC features", "digits": "digit pairs"}
-COLOURS = {"next": ACCENT, "uncertainty": OTHER, "random": SOFT}
+LOOKS = {"next": (ACCENT, "o"), "uncertainty": (OTHER, "s"), "random": (SOFT, "^")}
 
 
 def draw_audit(content: dict[str, Any]) -> None:
@@ -33,7 +33,11 @@ def draw_audit(content: dict[str, Any]) -> None:
             row = content["rows"][key]
             axis.plot([row["cleanlab"], row["audit"]], [-place] * 2, color=FAINT, lw=2, zorder=1)
             axis.scatter(
-                row["cleanlab"], -place, color=OTHER, zorder=2, label="cleanlab, its best score" if not place else None
+                *(row["cleanlab"], -place),
+                color=OTHER,
+                marker="s",
+                zorder=2,
+                label="cleanlab, its best score" if not place else None,
             )
             axis.scatter(row["audit"], -place, color=ACCENT, zorder=2, label="audit" if not place else None)
         axis.set_yticks([-k for k in range(len(keys))], [_name(k) for k in keys])
@@ -44,14 +48,14 @@ def draw_audit(content: dict[str, Any]) -> None:
     real = content["voc2007"]
     ranks = list(range(50, 2001, 50))
     axes[2].plot(ranks, real["found_by_rank"], color=ACCENT)
-    axes[2].plot(ranks, real["found_by_rank_cleanlab"], color=OTHER)
+    axes[2].plot(ranks, real["found_by_rank_cleanlab"], color=OTHER, ls="--")
     axes[2].axhline(real["missing"], color=FAINT, lw=1)
     axes[2].text(2000, real["missing"] - 4, f"all {real['missing']}", ha="right", va="top", fontsize=9)
     axes[2].set_xlabel("cells looked at, of 99,553")
     axes[2].set_ylabel("missing persons found")
     axes[2].set_ylim(0, 340)
     axes[2].set_title("VOC 2007's missing persons", loc="left", fontsize=10)
-    _save(figure, "audit.png")
+    _save(figure, "audit.svg")
 
 
 def draw_next(content: dict[str, Any]) -> None:
@@ -59,20 +63,18 @@ def draw_next(content: dict[str, Any]) -> None:
     rows = content["rows"]
     figure, axes = plt.subplots(1, len(rows), figsize=(2.6 * len(rows), 3), layout="constrained")
     for axis, (name, row) in zip(axes, rows.items(), strict=True):
-        for method, colour in COLOURS.items():
+        for method, (colour, mark) in LOOKS.items():
             share = [10 + 5 * k for k in range(len(row[method]["curve"]))]
-            axis.plot(share, [100 * v for v in row[method]["curve"]], color=colour, label=method, lw=1.8)
+            axis.plot(share, [100 * v for v in row[method]["curve"]], color=colour, marker=mark, ms=3, label=method)
         axis.set_title(SETS[name], loc="left", fontsize=10)
         axis.set_xlabel("% of cells annotated")
     axes[0].set_ylabel("test mAP")
     axes[0].legend(frameon=False, fontsize=8)
-    _save(figure, "next.png")
+    _save(figure, "next.svg")
 
 
 def _save(figure: Any, name: str) -> None:
-    for axis in figure.axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(HERE / name, dpi=110)
+    save_figure(figure, HERE / name)
     plt.close(figure)
 
 
@@ -84,7 +86,7 @@ def _name(key: str) -> str:
 def audit_tables(content: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the tables of audit."""
     bars = content["bars"]
-    yield "![Average precision of planted errors, and missing persons found](audit.png)"
+    yield "![Average precision of planted errors, and missing persons found](audit.svg)"
     yield ""
     yield from (
         "| set, errors | audit | cleanlab | its best score | with 70 % unknown | cleanlab | seeds |",
@@ -149,14 +151,14 @@ def _precision(real: dict[str, Any], name: str) -> float:
 
 def next_tables(content: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the table of next."""
-    yield "![Test mAP against annotated cells](next.png)"
+    yield "![Test mAP against annotated cells](next.svg)"
     yield ""
     yield from (
         "| set | next | uncertainty | random | next over random | uncertainty over random | seeds |",
         "|---|---|---|---|---|---|---|",
     )
     for name, row in content["rows"].items():
-        areas = " | ".join(f"{row[m]['area']:.2f}" for m in COLOURS)
+        areas = " | ".join(f"{row[m]['area']:.2f}" for m in LOOKS)
         gains = " | ".join(f"{row[m]['over_random']:+.2f} ± {row[m]['error']:.2f}" for m in ("next", "uncertainty"))
         yield f"| {SETS[name]} | {areas} | {gains} | {row['seeds']} |"
     yield ""
@@ -170,8 +172,9 @@ def next_tables(content: dict[str, Any]) -> Iterator[str]:
 def main() -> None:
     """Draw, and write the tables into the page."""
     audit, nexts = (json.loads((HERE / f"{name}.json").read_text()) for name in ("audit", "next"))
-    draw_audit(audit)
-    draw_next(nexts)
+    with plt.rc_context(STYLE):
+        draw_audit(audit)
+        draw_next(nexts)
     page = HERE / "README.md"
     text = page.read_text(encoding="utf-8")
     for name, lines in (("audit", audit_tables(audit)), ("next", next_tables(nexts))):

@@ -4,7 +4,7 @@
 
 DATA holds `mulan/` (emotions, scene, yeast, bibtex as ARFF; enron, corel5k, delicious as npz) and
 `features/voc2012-lite0-160.npz`. Every (set, setting, method, seed) is one line of the ledger, docs/defaults/
-ledger.jsonl; lines that are there are not measured again. README.md, gains.png and results.json beside it are made from
+ledger.jsonl; lines that are there are not measured again. README.md, gains.svg and results.json beside it are made from
 them.
 
 Settings: all labels; pal, 30 % of the labels known; ppl, 30 % of the positives known; spl, one positive per item known;
@@ -368,7 +368,7 @@ def _mean(values: dict[str, Any]) -> float | None:
 def page(content: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield from ("# `auto` beside what a user would otherwise do", "")
-    yield from ("![Gain of auto over logistic regression](gains.png)", "")
+    yield from ("![Gain of auto over logistic regression](gains.svg)", "")
     yield "Test mAP in per cent, mean over seeds; made by `make bench-defaults`, see `bench/defaults.py` for the rules."
     if (old := content["runs_of_auto"] - content["runs_of_the_present_choice"]) > 0:
         yield (
@@ -446,28 +446,27 @@ def _sentences(bar: dict[str, Any] | None, cells: dict[str, Any], rows: list[str
 
 def draw(content: dict[str, Any], file: Path) -> None:
     """Draw the gain over logistic regression of every cell, with intervals of two standard errors."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from steelyard.report.canvas import ACCENT, FRAME, drawing, save_figure
 
     shown = [setting for setting in SETTINGS if content["bars"].get(setting)]
-    figure, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown) + 1, 3.6), sharey=True, sharex=True)
-    for ax, setting in zip(np.atleast_1d(axes), shown, strict=True):
-        bar = content["bars"][setting]
-        names = [name for name in reversed(SETS) if name in bar["gains"]]
-        places = [list(reversed(SETS)).index(name) for name in names]
-        values, errors = np.array([bar["gains"][name] for name in names]).T
-        ax.errorbar(values, places, xerr=2 * errors, fmt="o", color="#0072b2", capsize=3)
-        ax.axvline(0, color="#888888", linewidth=1)
-        ax.axvline(bar["gain_over_lr"], color="#0072b2", linestyle=":", linewidth=1.5)
-        ax.set_yticks(range(len(SETS)), list(reversed(SETS)))
-        ax.set_title(_TITLES[setting].split(",")[0], fontsize=9)
-        ax.grid(axis="x", alpha=0.3)
-    figure.supxlabel("mAP of auto above logistic regression (± 2 standard errors; dotted: mean)", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(file, dpi=150)
-    plt.close(figure)
+    order = list(reversed(SETS))
+    with drawing(2.4 * len(shown) + 1, 3.6, ncols=len(shown), sharey=True, sharex=True, squeeze=False) as (
+        figure,
+        axes,
+    ):
+        for ax, setting in zip(axes[0], shown, strict=True):
+            bar = content["bars"][setting]
+            names = [name for name in order if name in bar["gains"]]
+            values, errors = np.array([bar["gains"][name] for name in names]).T
+            places = [order.index(name) for name in names]
+            ax.errorbar(values, places, xerr=2 * errors, fmt="o", ms=5, color=ACCENT, capsize=3)
+            ax.axvline(0, color=FRAME, linewidth=1)
+            ax.axvline(bar["gain_over_lr"], color=ACCENT, linestyle=":", linewidth=1.5)
+            ax.set_yticks(range(len(order)), order)
+            ax.set_title(_TITLES[setting].replace(", ", ",\n"), fontsize=9)
+            ax.grid(axis="x")
+        figure.supxlabel("mAP of auto above logistic regression (± 2 standard errors; dotted: mean)", fontsize=9)
+    save_figure(figure, file)
 
 
 _TITLES = {
@@ -525,7 +524,7 @@ def main() -> None:
         content = summary(lines)
         (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
         (HERE / "README.md").write_text("\n".join(page(content)) + "\n")
-        draw(content, HERE / "gains.png")
+        draw(content, HERE / "gains.svg")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw docs/img/front.png: what the probability of a loss changes, on photographs of Pascal VOC 2012.
+"""Draw docs/img/front.svg: what the probability of a loss changes, on photographs of Pascal VOC 2012.
 
     PYTHONPATH=bench python docs/front.py DATA       # DATA holds features/voc2012-lite0-160.npz
 
@@ -12,13 +12,13 @@ import argparse
 from pathlib import Path
 
 import torch
-from pictures import STYLE, plt, sheet
+from pictures import BY, key, plt, sheet
 
 import steelyard as sy
 from defaults import load
-from steelyard.report.canvas import ACCENT, FRAME, OTHER
+from steelyard.report.canvas import FRAME, STYLE, save_figure
 
-OUT = Path(__file__).parent / "img" / "front.png"
+OUT = Path(__file__).parent / "img" / "front.svg"
 
 
 def logits_of(data: Path, loss: torch.nn.Module, epochs: int = 15) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,28 +48,29 @@ def main() -> None:
     with plt.rc_context(STYLE):
         figure, (left, right) = sheet(2, width=3.9, height=3.0)
         left.plot([0, 1], [0, 1], color=FRAME, lw=1)
-        for name, eta, colour, mark, line in (
-            ("sigmoid", torch.sigmoid(z), OTHER, "s", "--"),
-            ("loss.probability", loss.probability(z), ACCENT, "o", "-"),
+        for name, eta, how, line in (
+            ("sigmoid", torch.sigmoid(z), "σ", "--"),
+            ("loss.probability", loss.probability(z), "link", "-"),
         ):
             error = sy.metrics.calibration_error(eta, y)
             search = sy.metrics.retrieval_map(eta, y, max_terms=3)
             terms = sorted(search.by_terms)
-            found = [100 * float(search.by_terms[k]) for k in terms]
+            scores = [100 * float(search.by_terms[k]) for k in terms]
             print(
                 f"{name}: ECE {100 * error.ece:.1f} %, ACE {100 * error.ace:.1f} %, search",
-                *(f"{m:.1f}" for m in found),
+                *(f"{score:.1f}" for score in scores),
             )
+            style = {**BY[how], "ls": line, "lw": 1, "ms": 5}
             label = f"{name}: error {100 * error.ece:.1f} %"
-            left.plot(error.bins.confidence, error.bins.frequency, mark + line, color=colour, ms=4, lw=1, label=label)
-            right.plot(terms, found, mark + line, color=colour, ms=5, label=name)
+            left.plot(error.bins.confidence, error.bins.frequency, label=label, **style)
+            right.plot(terms, scores, label=name, **style)
         left.set(title="Predicted and true frequency", xlabel="predicted probability", ylabel="share present")
         left.set(xlim=(0, 1), ylim=(0, 1))
-        left.legend(loc="upper left")
+        key(left, loc="upper left")
         right.set(title='Search by "a and b, not c"', xlabel="labels in the query", ylabel="mAP in %", xticks=terms)
         right.set_ylim(0, None)
-        right.legend(loc="lower left")
-        figure.savefig(given.out, dpi=120, metadata={"Software": None})
+        key(right, loc="lower left")
+        save_figure(figure, given.out)
 
 
 if __name__ == "__main__":

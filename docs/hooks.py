@@ -2,13 +2,11 @@
 
 `<!-- commands -->` becomes the help of every command, `<!-- names: losses -->` the reference of all public classes and
 functions of `sy.losses`, `<!-- settings -->` every key of a configuration, `<!-- recipes -->` every recipe,
-`<!-- api -->` the addresses of `steelyard serve`, `<!-- extras -->` what each extra installs, and `<!-- gallery -->`
-the examples.
+`<!-- api -->` the addresses of `steelyard serve`, and `<!-- extras -->` what each extra installs.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import re
@@ -239,25 +237,12 @@ def package(requirement: str) -> str:
     return requirement.split(";")[0].strip()
 
 
-def gallery() -> str:
-    """Return a section per example: its sentence, its command, and its picture where it has one."""
-    sections = []
-    for file in sorted((ROOT / "examples").glob("*.py")):
-        first, _, rest = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")), clean=True).partition("\n\n")
-        command, _, about = rest.strip().partition("\n\n")
-        sections.append(f"## {file.stem}\n\n{first}\n\n    {command.strip()}\n\n{about}\n")
-        if (picture := ROOT / "docs" / "img" / f"{file.stem}.png").exists():
-            sections.append(f"![{first}](img/{picture.name})\n")
-    return "\n".join(sections)
-
-
 FILLED: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
     "recipes": recipes,
     "api": api,
     "extras": extras,
-    "gallery": gallery,
 }
 """The function that fills in each comment."""
 

@@ -1,9 +1,11 @@
-"""The pictures of the concepts, one each: what docs/img/concept-*.png shows.
+"""The pictures of the concepts, one each: what docs/img/concept-*.svg shows.
 
     python docs/pictures.py               # all of them
     python docs/pictures.py plm links     # some
+    python docs/pictures.py --format pdf --out FOLDER
 
-Nothing is drawn by hand: every curve and bar is what the library computes.
+Nothing is drawn by hand: every curve and bar is what the library computes. Colours and marks are those of the report:
+probabilities by the link are blue circles, those by σ orange squares.
 """
 
 from __future__ import annotations
@@ -19,29 +21,26 @@ import torch
 
 import steelyard as sy
 from steelyard.labels.targets import as_targets
-from steelyard.report.canvas import ACCENT, FAINT, FRAME, INK, OTHER, SERIES, SOFT
+from steelyard.report.canvas import ACCENT, FAINT, FRAME, INK, LINES, OTHER, SOFT, STYLE, log_scale, look, save_figure
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 OUT = Path(__file__).parent / "img"
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FRAME,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "text.color": INK,
-}
+BY = {"link": {"color": ACCENT, "marker": "o"}, "σ": {"color": OTHER, "marker": "s"}}
+"""How probabilities by the link and by σ look, in every picture."""
 LONG_TAIL = np.geomspace(0.4, 0.01, 10)
 
 
 def sheet(n: int, width: float = 3.6, height: float = 2.8, **options: Any) -> tuple[Any, Any]:
     """A figure with n panels side by side."""
-    return plt.subplots(1, n, figsize=(width * n, height), layout="constrained", **options)
+    figure, axes = plt.subplots(1, n, figsize=(width * n, height), layout="constrained", **options)
+    return figure, axes
+
+
+def key(ax: Any, **place: Any) -> None:
+    """Write the legend of a panel, on paper so that no line crosses it."""
+    ax.legend(frameon=True, edgecolor="none", framealpha=0.8, fontsize=8, **place)
 
 
 def some_labels(n: int = 4000, seed: int = 0) -> sy.Labels:
@@ -61,13 +60,14 @@ def links() -> Any:
         "ASL": sy.losses.Asymmetric(),
         "SPA": sy.losses.SPA(),
     }
-    for (name, loss), colour in zip(losses.items(), SERIES, strict=False):
-        left.plot(z, loss.positive(z), color=colour, label=name)
-        left.plot(z, loss.negative(z), color=colour, ls="--")
-        right.plot(z, loss.probability(z), color=colour, label=name)
+    for i, (name, loss) in enumerate(losses.items()):
+        style = {**look(i), "ms": 4, "markevery": (10 * i, 50), "label": name}
+        left.plot(z, loss.positive(z), **style)
+        left.plot(z, loss.negative(z), ls="--", **style)
+        right.plot(z, loss.probability(z), **style)
     left.set(title="ℓ₊ (solid) and ℓ₋ (dashed)", xlabel="logit z", ylim=(0, 4))
     right.set(title="the probability each pair implies", xlabel="logit z", ylabel="η")
-    right.legend()
+    key(right)
     return figure
 
 
@@ -88,12 +88,13 @@ def unknown() -> Any:
         for (i, c), t in np.ndenumerate(targets.numpy()):
             a, b = (float(t == 1), float(t == 0)) if cells is None else (float(cells.a[i, c]), float(cells.b[i, c]))
             colour, strength = (ACCENT, a) if a else (OTHER, b) if b else (FAINT, 1.0)
-            ax.add_patch(plt.Rectangle((c, i), 0.94, 0.94, color=colour, alpha=strength))
-            text = "?" if cells is None and t < 0 else "" if not a + b else f"{a or b:.2g}" if cells else str(t)
-            ax.text(c + 0.47, i + 0.5, text, ha="center", va="center", color=INK)
+            ax.add_patch(plt.Rectangle((c, i), 0.94, 0.94, color=colour, alpha=0.25 + 0.5 * strength))
+            text = "?" if cells is None and t < 0 else "" if not a + b else str(t)
+            text = f"{'+' if a else '−'}{a or b:.2g}" if cells and text else text
+            ax.text(c + 0.47, i + 0.5, text, ha="center", va="center", color=INK, fontsize=9)
         ax.set(title=name, xlim=(0, 5), ylim=(4, 0), xticks=[], yticks=[], aspect="equal")
         ax.spines[:].set_visible(False)
-    figure.supxlabel("blue: weight of ℓ₊, orange: weight of ℓ₋, grey: counts nowhere", fontsize=9)
+    figure.supxlabel("+ and blue: weight of ℓ₊; − and orange: weight of ℓ₋; grey: counts nowhere", fontsize=9)
     return figure
 
 
@@ -108,14 +109,15 @@ def plm() -> Any:
     at = np.arange(10)
     left.bar(at - 0.2, labels.ratio, 0.4, color=FRAME, label="in the data, r")
     left.bar(at + 0.2, after, 0.4, color=ACCENT, label="after the masks")
-    left.axhline(float(masking.ratio[0]), color=OTHER, lw=1, label="aimed at, r̄")
-    left.set(title="positives over negatives", yscale="log", xlabel="label, frequent to rare", xticks=at)
-    left.legend()
+    left.axhline(float(masking.ratio[0]), color=OTHER, lw=1.5, ls="--", label="target, r̄")
+    left.set(title="positives over negatives", xlabel="label, frequent to rare", xticks=at)
+    log_scale(left)
+    key(left)
     positive, negative = masking.keep_probabilities
     right.plot(at, positive, "o-", color=ACCENT, label="a positive")
     right.plot(at, negative, "s-", color=OTHER, label="a negative")
     right.set(title="chance that a label is kept", xlabel="label, frequent to rare", ylim=(0, 1.05), xticks=at)
-    right.legend(loc="lower left")
+    key(right, loc="lower left")
     return figure
 
 
@@ -128,9 +130,9 @@ def resampling() -> Any:
     at = np.arange(10)
     left.bar(at - 0.2, labels.prior, 0.4, color=FRAME, label="in the data")
     left.bar(at + 0.2, (drawn == 1).mean(0), 0.4, color=ACCENT, label="in what is drawn")
-    left.plot(at + 0.2, labels.resampled_prior(), "o", color=OTHER, ms=4, label="foretold, eq. 1 of DB")
+    left.plot(at + 0.2, labels.resampled_prior(), "o", color=OTHER, ms=4, label="expected, eq. 1 of DB")
     left.set(title="share of items with the label", xlabel="label, frequent to rare", xticks=at)
-    left.legend()
+    key(left)
     counts = [800, 200, 50, 12, 3]
     items = torch.eye(5)
     items[:, 0] = 1  # each with the most frequent label
@@ -139,7 +141,7 @@ def resampling() -> Any:
     right.plot(range(5), weights[:, 0], "s-", color=OTHER, label="of the label with 800")
     right.set(title="r̂ in an item that also has the label with 800", xticks=range(5), xticklabels=counts, ylim=(0, 1.2))
     right.set_xlabel("positives of the label")
-    right.legend()
+    key(right)
     return figure
 
 
@@ -153,12 +155,15 @@ def partial() -> Any:
         "SPL: one positive": sy.data.keep_single_positive(labels, seed=0),
     }
     figure, axes = sheet(4, width=2.2, height=3.4)
-    colours = mpl.colors.ListedColormap([FAINT, "#f3c9a8", ACCENT])
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
-        ax.imshow(table.rows(np.arange(len(table))), cmap=colours, vmin=-1, vmax=1, aspect="auto")
-        ax.set(title=name, xticks=[], yticks=[])
+        values = table.rows(np.arange(len(table)))
+        for value, mark, colour, size in ((1, "s", ACCENT, 34), (0, "o", OTHER, 8)):
+            item, label = np.nonzero(values == value)
+            ax.scatter(label, item, size, color=colour, marker=mark, linewidths=0)
+        ax.set(title=name, xticks=[], yticks=[], xlim=(-0.7, 9.7), ylim=(23.7, -0.7))
         ax.title.set_fontsize(9)
-    figure.supxlabel("an item a row, a label a column; blue present, orange absent, grey unknown", fontsize=9)
+        ax.spines[:].set_color(FAINT)
+    figure.supxlabel("one item per row, one label per column: ■ present, ● absent, empty unknown", fontsize=9)
     return figure
 
 
@@ -181,20 +186,20 @@ def simulated(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def calibration() -> Any:
-    """The same logits read by σ and by the link."""
+    """The same logits converted by σ and by the link."""
     eta, y = simulated()
     figure, axes = sheet(3, width=2.8, height=3.1)
     losses = {"focal": sy.losses.Focal(), "SPA": sy.losses.SPA(), "LDAM": sy.losses.LDAM(y.sum(0))}
     for ax, (name, loss) in zip(axes, losses.items(), strict=True):
         z = trained(loss, eta)
         ax.plot([0, 1], [0, 1], color=FRAME, lw=1)
-        for how, p, colour, mark in (("σ", torch.sigmoid(z), OTHER, "s"), ("link", loss.probability(z), ACCENT, "o")):
+        for how, p in (("σ", torch.sigmoid(z)), ("link", loss.probability(z))):
             error = sy.metrics.calibration_error(p, y)
-            ax.plot(error.bins.confidence, error.bins.frequency, mark, color=colour, ms=4)
-            ax.plot([], [], mark, color=colour, ms=4, label=f"{how}: ACE {100 * error.ace:.1f} %")
-        ax.set(title=name, xlabel="said", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        ax.legend(loc="upper left")
-    axes[0].set_ylabel("came true")
+            label = f"{how}: ACE {100 * error.ace:.1f} %"
+            ax.plot(error.bins.confidence, error.bins.frequency, ls="", ms=4, label=label, **BY[how])
+        ax.set(title=name, xlabel="predicted probability", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        key(ax, loc="upper left")
+    axes[0].set_ylabel("share present")
     return figure
 
 
@@ -202,21 +207,25 @@ def prior() -> Any:
     """What another frequency does to a probability, and how EM finds it."""
     figure, (left, right) = sheet(2)
     eta = np.linspace(0.001, 0.999, 400)
-    for to, colour in zip((0.02, 0.1, 0.3, 0.6), SERIES, strict=False):
+    for i, to in enumerate((0.02, 0.1, 0.3, 0.6)):
         z = sy.calibrate.shift_prior(np.log(eta / (1 - eta))[:, None], 0.1, to)[:, 0]
-        left.plot(eta, 1 / (1 + np.exp(-z)), color=colour, label=f"frequency {to:g}")
-    left.set(title="η learned at frequency .1, read for another", xlabel="η as learned", ylabel="η where it is used")
-    left.legend(frameon=True, edgecolor="none")
+        style = {**look(i), "ms": 4, "markevery": (10 * i, 60)}
+        left.plot(eta, 1 / (1 + np.exp(-z)), label=f"frequency {100 * to:g} %", **style)
+    left.set(title="η learned at frequency 10 %, for another", xlabel="η as learned", ylabel="η where it is used")
+    key(left, loc="lower right")
     g = np.random.default_rng(0)
     truth = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6])
     y = g.random((4000, 7)) < truth
     seen = g.normal(2.0 * y, 1)
     odds = 0.1 / 0.9 * np.exp(2 * seen - 2)  # calibrated where the frequency is .1
-    found = sy.calibrate.estimate_prior(odds / (1 + odds), np.full(7, 0.1))
+    estimate = sy.calibrate.estimate_prior(odds / (1 + odds), np.full(7, 0.1))
     right.plot([0.01, 1], [0.01, 1], color=FRAME, lw=1)
-    right.plot(truth, found, "o", color=ACCENT, ms=5)
-    right.set(title="estimated without labels, by EM", xscale="log", yscale="log", xlabel="true frequency")
-    right.set(ylabel="estimate", xlim=(0.01, 1), ylim=(0.01, 1))
+    right.plot(truth, estimate, "o", color=ACCENT, ms=5)
+    right.set(title="estimated without labels, by EM", xlabel="true frequency", xscale="log", xlim=(0.01, 1))
+    right.set(ylabel="estimate", ylim=(0.01, 1))
+    log_scale(right)
+    right.xaxis.set_minor_formatter("")
+    right.xaxis.set_major_formatter("{x:g}")
     return figure
 
 
@@ -227,19 +236,19 @@ def thresholds() -> Any:
     grid = torch.linspace(0.01, 0.99, 197, dtype=torch.float64)
     scores = [sy.metrics.precision_recall_f1((p >= at).int(), t) for at in grid]
     figure, ax = sheet(1, width=6)
-    for name, colour in zip(("precision", "recall", "f1"), (SOFT, FRAME, INK), strict=True):
-        ax.plot(grid, [float(getattr(s, name)[0]) for s in scores], color=colour, label=name)
+    for name, colour, line in zip(("precision", "recall", "f1"), (SOFT, FRAME, INK), LINES, strict=True):
+        ax.plot(grid, [float(getattr(s, name)[0]) for s in scores], color=colour, ls=line, label=name)
     goals: list[tuple[str, dict[str, Any]]] = [
         ("best F1", {"goal": "f1"}),
         ("precision .9", {"goal": "precision", "level": 0.9}),
         ("recall .9", {"goal": "recall", "level": 0.9}),
         ("a miss costs 5 false alarms", {"goal": "cost", "cost_fp": 1.0, "cost_fn": 5.0}),
     ]
-    for (name, goal), colour in zip(goals, SERIES, strict=False):
+    for i, (name, goal) in enumerate(goals):
         at = float(sy.calibrate.thresholds(p, t, **goal)[0])
-        ax.axvline(at, color=colour, lw=1.5, ls="--", label=f"{name}: {at:.2f}")
+        ax.plot([at, at], [0, 1], lw=1.5, ms=5, markevery=[1], label=f"{name}: {at:.3f}".replace("0.", "."), **look(i))
     ax.set(title="decided present from this probability on", xlabel="threshold", xlim=(0, 1), ylim=(0, 1.02))
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    key(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
@@ -255,16 +264,18 @@ def retrieval() -> Any:
     left.plot(p[:, 0], p[:, 1], ".", color=FRAME, ms=3)
     left.plot(p[best, 0], p[best, 1], "o", color=ACCENT, ms=4, label="the first 20 of 300")
     left.set(title='"dog & ~car": η(dog) · (1 − η(car))', xlabel="η of dog", ylabel="η of car")
-    left.legend(loc="upper right", frameon=True, edgecolor="none")
+    key(left, loc="upper right")
     loss = sy.losses.Focal()
     z = trained(loss, eta)
     few = slice(0, 1500)
-    for name, read, colour, mark in (("σ", torch.sigmoid(z), OTHER, "s"), ("link", loss.probability(z), ACCENT, "o")):
-        found = sy.metrics.retrieval_map(read[few], y[few], max_terms=5)
-        terms = sorted(found.by_terms)
-        right.plot(terms, [100 * float(found.by_terms[k]) for k in terms], f"{mark}-", color=colour, label=f"by {name}")
-    right.set(title="mAP of all queries, focal loss", xlabel="terms in the query", xticks=range(1, 6))
-    right.legend()
+    for how, p in (("σ", torch.sigmoid(z)), ("link", loss.probability(z))):
+        search = sy.metrics.retrieval_map(p[few], y[few], max_terms=5)
+        terms = sorted(search.by_terms)
+        right.plot(terms, [100 * float(search.by_terms[k]) for k in terms], label=f"by {how}", **BY[how])
+    right.set(
+        title="mAP of all queries, focal loss", xlabel="terms in the query", ylabel="mAP in %", xticks=range(1, 6)
+    )
+    key(right)
     return figure
 
 
@@ -287,13 +298,14 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("names", nargs="*", choices=[*names, []], help="by default all")
     ask.add_argument("--out", type=Path, default=OUT)
+    ask.add_argument("--format", choices=("svg", "pdf", "png"), default="svg")
     asked = ask.parse_args()
     for picture in PICTURES:
         if not asked.names or picture.__name__ in asked.names:
             with plt.rc_context(STYLE):
                 figure = picture()
-                file = asked.out / f"concept-{picture.__name__}.png"
-                figure.savefig(file, dpi=120, metadata={"Software": None})
+                file = asked.out / f"concept-{picture.__name__}.{asked.format}"
+                save_figure(figure, file)
                 plt.close(figure)
             print(file)
 

@@ -1,6 +1,6 @@
 """Do probabilities hold when training was rebalanced? A study on labels whose η is known.
 
-    python examples/calibration_study.py calibration.png
+    python examples/calibration_study.py calibration.svg
 
 Every setting trains a model with one logit for each label and each of 120 values of η, spread uniformly over what the
 loss can reach, on 1,000,000 drawn labels (10 labels of unequal frequency), until the gradient of the package's own
@@ -16,7 +16,7 @@ import argparse
 import math
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -234,18 +234,24 @@ def show(rows: list[Row], shift: Shift) -> None:
 
 def draw(rows: list[Row], shift: Shift, path: str) -> None:
     """Draw a reliability diagram for each setting, and the estimated priors."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from steelyard.report.canvas import ACCENT, FRAME, OTHER, drawing, save_figure
 
     across = 6
     down = -(-(len(rows) + 1) // across)
-    figure, axes = plt.subplots(down, across, figsize=(2.5 * across, 2.65 * down), layout="constrained")
-    panels = axes.ravel()
+    with drawing(2.5 * across, 2.65 * down, nrows=down, ncols=across) as (figure, axes):
+        _panels(axes.ravel(), rows, shift, {"σ": (OTHER, "s"), "link": (ACCENT, "o")}, FRAME)
+        figure.supxlabel("mean probability in the bin", fontsize=10)
+        figure.supylabel("frequency of the label in the bin", fontsize=10)
+    save_figure(figure, path)
+
+
+def _panels(panels: Any, rows: list[Row], shift: Shift, looks: dict[str, tuple[str, str]], frame: str) -> None:
+    from steelyard.report.canvas import log_scale
+
     for ax, row in zip(panels, rows, strict=False):
-        ax.plot([0, 1], [0, 1], color="0.75", lw=1, zorder=0)
-        for name, error, colour, marker in (("σ", row.sigmoid, "#d1495b", "o"), ("link", row.link, "#00798c", "s")):
+        ax.plot([0, 1], [0, 1], color=frame, lw=1, zorder=0)
+        for name, error in (("σ", row.sigmoid), ("link", row.link)):
+            colour, marker = looks[name]
             label = f"{name}: ACE {100 * error.ace:.2f} %"
             ax.plot(error.bins.confidence, error.bins.frequency, marker, color=colour, ms=4, label=label)
         ax.set(title=row.name, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
@@ -253,13 +259,14 @@ def draw(rows: list[Row], shift: Shift, path: str) -> None:
         ax.title.set_fontsize(9)
         ax.legend(fontsize=7, frameon=False, loc="upper left", handletextpad=0.1, borderpad=0.1)
     last = panels[len(rows)]
-    last.plot([1e-3, 1], [1e-3, 1], color="0.75", lw=1, zorder=0)
-    for report, name, colour, marker in (
-        (shift.by_sigmoid, "σ", "#d1495b", "o"),
-        (shift.by_link, "link", "#00798c", "s"),
-    ):
+    last.plot([1e-3, 1], [1e-3, 1], color=frame, lw=1, zorder=0)
+    for report, name in ((shift.by_sigmoid, "σ"), (shift.by_link, "link")):
+        colour, marker = looks[name]
         last.plot(shift.deployed, report.prior, marker, color=colour, ms=4, label=f"EM on {name}")
-    last.set(title="prior estimated by EM / true", xscale="log", yscale="log", xlim=(1e-3, 1), ylim=(1e-3, 1.3))
+    last.set(title="prior estimated by EM / true", xscale="log", xlim=(1e-3, 1), ylim=(1e-3, 1.3))
+    log_scale(last)
+    last.xaxis.set_minor_formatter("")
+    last.xaxis.set_major_formatter("{x:g}")
     last.title.set_fontsize(9)
     last.set_aspect("equal")
     last.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.1)
@@ -267,10 +274,6 @@ def draw(rows: list[Row], shift: Shift, path: str) -> None:
         ax.tick_params(labelsize=8)
     for ax in panels[len(rows) + 1 :]:
         ax.set_visible(False)
-    figure.supxlabel("mean probability in the bin", fontsize=10)
-    figure.supylabel("frequency of the label in the bin", fontsize=10)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("
 NOTEBOOKS = [
     DOCS / "index.md",
     DOCS / "tutorial.md",
+    DOCS / "examples.md",
     *sorted((DOCS / "tutorials").glob("*.md")),
     *sorted((DOCS / "start").glob("*.md")),
 ]
@@ -107,9 +108,9 @@ def test_which_loss_says_what_the_rules_say():
 
 def test_every_concept_has_one_picture_and_every_picture_a_concept():
     drawn = {
-        f"concept-{n}.png" for n in re.findall(r"^def (\w+)\(\) -> Any:", (DOCS / "pictures.py").read_text(), re.M)
+        f"concept-{n}.svg" for n in re.findall(r"^def (\w+)\(\) -> Any:", (DOCS / "pictures.py").read_text(), re.M)
     }
-    shown = [re.findall(r"img/(concept-\w+\.png)", page.read_text()) for page in (DOCS / "concepts").glob("*.md")]
+    shown = [re.findall(r"img/(concept-\w+\.svg)", page.read_text()) for page in (DOCS / "concepts").glob("*.md")]
     assert all(len(pictures) == 1 for pictures in shown)
     assert {picture for pictures in shown for picture in pictures} == drawn
     assert all((DOCS / "img" / name).exists() for name in drawn)
@@ -129,7 +130,7 @@ def run_script(monkeypatch, name, *words):
 
 def test_pictures_can_be_drawn_again(tmp_path, monkeypatch):
     run_script(monkeypatch, "pictures.py", "thresholds", "partial", "--out", tmp_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.png", "concept-thresholds.png"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["concept-partial.svg", "concept-thresholds.svg"]
 
 
 def test_the_reference_shows_what_is_called_first_and_nothing_internal():

@@ -151,7 +151,7 @@ BUDGET = {
     "data": 5900,
     "training": 2950,
     "run": 3120,
-    "report": 2160,
+    "report": 2180,
     "calibrate": 2080,
     "models": 2950,
     "kernels": 2000,

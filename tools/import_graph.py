@@ -11,6 +11,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from steelyard.report.canvas import ACCENT, INK, PAPER, by_night
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "steelyard"
 STEP, TOP = 46, 190
@@ -39,23 +41,25 @@ def drawing(order: list[str]) -> str:
     for (own, name), n in sorted(edges(order).items()):
         left, right = place[name], place[own]
         height = min(TOP - 10, 8 + (right - left) * 0.22)
-        path = f"M {right} {TOP} C {right} {TOP - height}, {left} {TOP - height}, {left} {TOP}"
+        path = f"M {right} {TOP} C {right} {TOP - height:.1f}, {left} {TOP - height:.1f}, {left} {TOP}"
         title = f"<title>{own} imports {name} in {n} files</title>"
         arcs.append(f'<path d="{path}" stroke-width="{min(5, 0.6 + n / 6):.1f}">{title}</path>')
     texts = [
         f'<text x="{x}" y="{TOP + 14}" transform="rotate(40 {x} {TOP + 14})">{name}</text>' for name, x in place.items()
     ]
     dots = [f'<circle cx="{x}" cy="{TOP}" r="4"/>' for x in place.values()]
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 60} {TOP + 90}" font-family="sans-serif" '
-            'font-size="13">',
-            f'<rect width="{width + 60}" height="{TOP + 90}" fill="#fff"/>',
-            f'<g fill="none" stroke="#0b5fa5" stroke-opacity=".45">{"".join(arcs)}</g>',
-            f'<g fill="#222">{"".join(dots)}{"".join(texts)}</g>',
-            "</svg>",
-            "",
-        ]
+    return by_night(
+        "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 60} {TOP + 90}" '
+                'font-family="sans-serif" font-size="13">',
+                f'<rect width="{width + 60}" height="{TOP + 90}" fill="{PAPER}"/>',
+                f'<g fill="none" stroke="{ACCENT}" stroke-opacity=".45">{"".join(arcs)}</g>',
+                f'<g fill="{INK}">{"".join(dots)}{"".join(texts)}</g>',
+                "</svg>",
+                "",
+            ]
+        )
     )
 
 

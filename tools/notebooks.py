@@ -4,8 +4,8 @@
 
 A block marked `python` is run in one namespace per page; a block marked `text` right after it is its output. In a block
 marked `console` every line that begins with `$ ` is a command for bash, and what follows is its output. Both run in one
-empty folder per page. Words must be equal; numbers may differ by 5 % or .02, since processors round differently, and
-seconds are not compared.
+folder per page, which holds nothing but a link to `examples`. Words must be equal; numbers may differ by 5 % or .02,
+since processors round differently, and seconds are not compared.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"```(python|console)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.S)
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?(?![\w])")
 SECONDS = re.compile(r"\b[\d.]+ s\b")
@@ -103,6 +104,7 @@ def run_page(page: Path) -> tuple[str, list[str]]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "examples").symlink_to(ROOT / "examples")
         with inside(folder):
             return BLOCK.sub(again, text), faults
 

@@ -2,59 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from steelyard_bench.record import Record
-from steelyard_bench.row import Row
+from steelyard_bench.row import Row, Way
 
 EQUAL = 0.1
 """How far from 1 a multiple still counts as equal."""
-PEER, ASL, TIMM = "torch BCEWithLogitsLoss", "ASL", "timm AsymmetricLossMultiLabel"
+TORCH, TIMM = "torch BCEWithLogitsLoss", "timm AsymmetricLossMultiLabel"
+ALONE = "these bytes alone"
+_PAIRS = (("BCE", TORCH, "torch's `BCEWithLogitsLoss`"), ("ASL", TIMM, "timm's `AsymmetricLossMultiLabel`"))
+_WAYS: tuple[tuple[Way, str], ...] = (
+    ("peer", "as it comes"),
+    ("int8", "with int8 targets"),
+    ("compiled", "by `torch.compile`"),
+)
+_NAMED = 3  # slower losses that are named
+
+Ratios = dict[str, float]
+"""Our time as a multiple of a peer's, by size."""
 
 
 def headlines(record: Record) -> list[str]:
     """Return the sentences of a run, none where nothing was compared."""
-    losses = [row for row in record.rows if row.part == "losses"]
-    sizes = list(dict.fromkeys(row.size for row in losses))
-    lines = [line for size in sizes for line in _of_size(size, [row for row in losses if row.size == size])]
+    losses = [row for row in record.rows if row.part == "losses" and row.over_peer is not None and row.name != ALONE]
+    lines = [] if all(row.way != "peer" for row in losses) else [*_counts(losses), *_slower(losses), *_pairs(losses)]
     for row in record.rows:
         if row.part == "metrics" and row.way == "steelyard" and row.over_peer is not None:
-            lines.append(f"{row.name}, {row.size}: {_multiple(row.over_peer)} the time of torchmetrics'.")
+            lines.append(f"**{row.name}** beside torchmetrics': {_phrase({row.size: row.over_peer})}.")
     return lines
 
 
-def _of_size(size: str, rows: list[Row]) -> list[str]:
-    """Return the sentences about the losses at one size."""
-    ours = {row.name: row for row in rows if row.way == "steelyard" and row.over_peer is not None and _is_loss(row)}
-    if not ours or not any(row.way == "peer" for row in rows):
-        return []
-    ratio = {name: float(row.over_peer or 0) for name, row in ours.items()}
-    slower = sorted((name for name in ratio if ratio[name] > 1 + EQUAL), key=lambda name: -ratio[name])
-    faster = [name for name in ratio if ratio[name] < 1 - EQUAL]
-    equal = len(ratio) - len(slower) - len(faster)
-    line = (
-        f"{size} labels: beside torch's `BCEWithLogitsLoss`, {len(faster)} of {len(ratio)} losses are faster, {equal} "
-        f"equal within a tenth, {len(slower)} slower."
-    )
-    if slower:
-        worst = "; ".join(f"{name} ({_multiple(ratio[name])})" for name in slower[:3])
-        line += f" Slowest: {worst}."
-    if "BCE" in ratio:
-        line += f" BCE takes {_multiple(ratio['BCE'])} its time."
-    lines = [line]
-    timm = next((row for row in rows if row.name == TIMM and row.way == "peer"), None)
-    if timm is not None and timm.over_peer and ASL in ratio:
-        lines.append(f"{size} labels: ASL takes {_multiple(ratio[ASL] / timm.over_peer)} the time of timm's.")
-    compiled = {row.name: row for row in rows if row.way == "compiled" and row.name in ours}
-    behind = [name for name, row in compiled.items() if row.seconds < ours[name].seconds * (1 - EQUAL)]
-    if behind:
-        lines.append(
-            f"{size} labels: compiled by torch from plain code, {', '.join(behind)} are faster than as called here."
-        )
-    return lines
+def _ours(rows: Sequence[Row], way: Way = "steelyard") -> dict[str, Ratios]:
+    """Return the time over torch's BCE of each of our losses, by size."""
+    names = {row.name for row in rows if row.way == "steelyard"}
+    found: dict[str, Ratios] = {}
+    for row in rows:
+        if row.way == way and row.name in names:
+            found.setdefault(row.name, {})[row.size] = float(row.over_peer or 0)
+    return found
 
 
-def _is_loss(row: Row) -> bool:
-    return row.name != "these bytes alone"
+def _counts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how many losses are faster than torch's BCE at each size, how many as fast, how many slower."""
+    ours, by_size = _ours(rows), []
+    for size in dict.fromkeys(row.size for row in rows):
+        ratios = [by[size] for by in ours.values() if size in by]
+        counts = {word: sum(_verdict(r) == word for r in ratios) for word in ("faster", "as fast", "slower")}
+        by_size.append(f"{', '.join(f'{n} {word}' for word, n in counts.items() if n)} at {size}")
+    if ours:
+        yield f"**{len(ours)} losses** beside torch's `BCEWithLogitsLoss`, as both come: {'; '.join(by_size)}."
 
 
-def _multiple(ratio: float) -> str:
-    return f"{ratio:.2f} times" if ratio >= 0.1 else f"{ratio:.3f} times"
+def _slower(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield which losses take longest beside torch's BCE, and which of ours a compiler makes faster."""
+    ours = _ours(rows)
+    slow = {name: sorted(r for r in by.values() if _verdict(r) == "slower") for name, by in ours.items()}
+    worst = sorted((name for name in slow if slow[name]), key=lambda name: -slow[name][-1])
+    if worst:
+        named = "; ".join(f"{name} ({_range(slow[name])} times its time)" for name in worst[:_NAMED])
+        rest = [r for name in worst[_NAMED:] for r in slow[name]]
+        more = f"; {len(worst) - _NAMED} more ({_range([min(rest), max(rest)])} times)" if rest else ""
+        yield f"**Slower** than it at one size or more: {named}{more}."
+    by_compiler = {
+        name: {size: r / ours[name][size] for size, r in by.items() if _verdict(r / ours[name][size]) == "faster"}
+        for name, by in _ours(rows, "compiled").items()
+    }
+    faster = [f"{name} at {_and(list(by))}" for name, by in by_compiler.items() if by]
+    if faster:
+        yield f"**`torch.compile`** of our plain code is faster than what we run: {'; '.join(faster)}."
+
+
+def _pairs(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how long a loss takes beside the same loss of somebody else, in each way that one was timed."""
+    ours = _ours(rows)
+    for name, peer, theirs in _PAIRS:
+        told = []
+        for way, words in _WAYS:
+            by = {row.size: float(row.over_peer or 0) for row in rows if (row.name, row.way) == (peer, way)}
+            ratios = {size: ours[name][size] / by[size] for size in by if size in ours.get(name, {}) and by[size]}
+            if ratios:
+                told.append(f"{words}, {_phrase(ratios)}")
+        if told:
+            yield f"**{name}** beside {theirs} {'; '.join(told)}."
+
+
+def _phrase(ratios: Mapping[str, float]) -> str:
+    """Return multiples of a peer's time in words, those of equal speed together."""
+    equal = [size for size, ratio in ratios.items() if _verdict(ratio) == "as fast"]
+    parts = [f"as fast at {_and(equal)}"] if equal else []
+    for size, ratio in ratios.items():
+        if _verdict(ratio) == "faster":
+            parts.append(f"{_plain(1 / ratio)} times as fast at {size}")
+        elif _verdict(ratio) == "slower":
+            parts.append(f"{_plain(ratio)} times its time at {size}")
+    return ", ".join(parts)
+
+
+def _verdict(ratio: float) -> str:
+    return "slower" if ratio > 1 + EQUAL else "faster" if ratio < 1 - EQUAL else "as fast"
+
+
+def _range(ratios: Sequence[float]) -> str:
+    low, high = _plain(ratios[0]), _plain(ratios[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _plain(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,4 +1,4 @@
-"""Forward and backward of every loss as it is called, plain and compiled, beside its peers."""
+"""Forward and backward of every loss as it is called, plain and compiled, beside its peers, compiled too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ def loss_rows(
     left_out: list[str],
     kinds: bool = False,
 ) -> list[Row]:
-    """Return the rows of one size (B, L); `compiled` names losses, `kinds` adds unknown and soft labels."""
+    """Return the rows of one size (B, L); `compiled` names losses, `kinds` adds unknown and soft labels.
+
+    Peers are given the same chances as our losses: int8 targets where they take them, and where any loss is compiled,
+    so is every peer.
+    """
     n, labels = size
     batches = batches_of(size, clock.device)
     floats = [(z, t.float()) for z, t in batches]
@@ -52,6 +56,8 @@ def loss_rows(
     found: dict[tuple[str, Way], Candidate] = {}
     for name, peer in peers.items():
         found[name, "peer"] = Candidate([both_ways(peer, z, t) for z, t in floats], cached=cached)
+        if takes_int8(peer, batches[0]):
+            found[name, "int8"] = Candidate([both_ways(peer, z, t) for z, t in batches], cached=cached)
     found[ALONE, "peer"] = Candidate([_bytes_alone(z, t) for z, t in batches], cached=cached)
     for name, loss in every_loss(size, clock.device).items():
         calls = [both_ways(loss, z, t) for z, t in batches]
@@ -61,7 +67,9 @@ def loss_rows(
         for way, some in others.items() if "PLM" not in name else ():
             found[name, way] = Candidate([both_ways(loss, z, t) for z, t in some], cached=cached)
     with torch._dynamo.config.patch(recompile_limit=10_000, accumulated_recompile_limit=10_000):
-        found |= _compiled(size, clock.device, batches, compiled, cached, left_out)
+        slow = {name: loss for name, loss in every_loss(size, clock.device).items() if name in compiled}
+        slow |= {name: int8(peer, batches[0]) for name, peer in peers.items() if compiled}
+        found |= _compiled(size, batches, slow, cached, left_out)
         times = clock.times({f"{name}|{way}": candidate for (name, way), candidate in found.items()})
     shown = f"{n:,} × {labels:,}"
     least, reference = LABEL_BYTES * n * labels, times[f"{BCE}|peer"]
@@ -94,20 +102,29 @@ def masked_inside(masking: PartialLabelMasking, index: Tensor) -> Peer:
     return value
 
 
+def takes_int8(peer: Peer, batch: Batch) -> bool:
+    """Return whether a peer gives the same value for int8 targets as for float32 ones."""
+    logits, targets = batch[0].detach()[:8].requires_grad_(), batch[1][:8]
+    try:
+        value = peer(logits, targets)
+        value.backward()
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    return bool(torch.allclose(value, peer(logits, targets.float())))
+
+
+def int8(peer: Peer, batch: Batch) -> Peer:
+    """Return a peer of int8 targets: itself, or one that converts them, which a compiler makes part of its kernel."""
+    return peer if takes_int8(peer, batch) else lambda z, t: peer(z, t.to(z.dtype))
+
+
 def _compiled(
-    size: tuple[int, int],
-    device: torch.device,
-    batches: list[Batch],
-    names: Sequence[str],
-    cached: bool,
-    left_out: list[str],
+    size: tuple[int, int], batches: list[Batch], losses: Mapping[str, Peer], cached: bool, left_out: list[str]
 ) -> dict[tuple[str, Way], Candidate]:
-    """Return the losses of these names by torch.compile, each called once; failures are recorded in `left_out`."""
+    """Return losses by torch.compile, each called once; failures are recorded in `left_out`."""
     torch.compiler.reset()
     found: dict[tuple[str, Way], Candidate] = {}
-    for name, loss in every_loss(size, device).items():
-        if name not in names:
-            continue
+    for name, loss in losses.items():
         fast = torch.compile(loss, dynamic=False)
         calls = [both_ways(fast, z, t) for z, t in batches]
         try:

@@ -73,10 +73,12 @@ def _bytes(n: int) -> str:
 def _series(rows: list[Row], is_gpu: bool) -> dict[str, list[Row]]:
     """Return what is drawn as one line: our losses by way, peers by name."""
     found: dict[str, list[Row]] = defaultdict(list)
+    peers = {row.name for row in rows if row.way == "peer"} - {ALONE}
     for row in rows:
-        if row.way in _WAYS and row.name != "Two-way":
+        if row.way in _WAYS and row.name not in {"Two-way", *peers}:
             found[_WAYS[row.way] if is_gpu or row.way != "steelyard" else "Steelyard"].append(row)
-    for row in rows:
-        if row.way == "peer" and row.name != ALONE:
-            found[row.name].append(row)
+    for way, words in (("peer", ""), ("compiled", ", torch.compile")):
+        for row in rows:
+            if row.way == way and row.name in peers:
+                found[row.name + words].append(row)
     return found

@@ -7,8 +7,9 @@ from typing import Literal
 
 from steelyard_bench.timing import Times
 
-Way = Literal["steelyard", "plain", "compiled", "unknown", "soft", "peer"]
-"""As it is called; without the fused kernels; by torch.compile; with unknown or soft labels; someone else's."""
+Way = Literal["steelyard", "plain", "compiled", "unknown", "soft", "peer", "int8"]
+"""As it is called; without the fused kernels; by torch.compile; with unknown or soft labels; someone else's, as it
+comes and with int8 targets."""
 
 
 @dataclass(frozen=True)

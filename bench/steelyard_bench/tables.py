@@ -14,9 +14,9 @@ _TITLES = {
     "metrics": "Metrics",
     "training": "Training",
 }
-_BESIDE: tuple[Way, ...] = ("plain", "compiled", "unknown", "soft")
+_BESIDE: tuple[Way, ...] = ("plain", "int8", "compiled", "unknown", "soft")
 """The ways that have columns of their own beside the one as it is called."""
-_WITH_MEMORY = ("plain", "compiled")
+_WITH_MEMORY = ("plain", "int8", "compiled")
 
 
 class Table(NamedTuple):

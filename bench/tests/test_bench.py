@@ -266,9 +266,21 @@ def test_what_cannot_be_compiled_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch, "compile", no_compiler)
     left_out: list[str] = []
     found = losses.loss_rows((4, 3), Clock(CPU, 0.0), peers.installed([]), ["ASL"], left_out, kinds=True)
-    assert left_out == ["ASL, compiled, at 4 × 3 (no C++ compiler)"]
-    assert {row.way for row in found} == {"steelyard", "peer", "unknown", "soft"}
+    compiled = ["ASL", "torch BCEWithLogitsLoss", "timm AsymmetricLossMultiLabel"]
+    assert left_out == [f"{name}, compiled, at 4 × 3 (no C++ compiler)" for name in compiled]
+    assert {row.way for row in found} == {"steelyard", "peer", "int8", "unknown", "soft"}
     assert {row.name for row in found if row.way == "soft"} == {row.name for row in TABLE}
+
+
+def test_peers_are_given_int8_targets_and_a_compiler_like_our_losses() -> None:
+    batch = (torch.randn(6, 4, requires_grad=True), torch.randint(0, 2, (6, 4), dtype=torch.int8))
+    takes = {name: losses.takes_int8(peer, batch) for name, peer in peers.installed([]).items()}
+    assert takes == {peers.BCE: False, "timm AsymmetricLossMultiLabel": True}
+    for peer in peers.installed([]).values():
+        torch.testing.assert_close(losses.int8(peer, batch)(*batch), peer(batch[0], batch[1].float()))
+    rows = losses.loss_rows((4, 3), Clock(CPU, 0.0), peers.installed([]), ["BCE"], [])
+    assert {row.name for row in rows if row.way == "compiled"} == {"BCE", *takes}
+    assert [row.name for row in rows if row.way == "int8"] == ["timm AsymmetricLossMultiLabel"]
 
 
 @pytest.fixture(scope="module")
@@ -308,9 +320,9 @@ def test_what_is_shown_and_written(small: tuple[Path, Ended]) -> None:
     assert "mine: half" in done.out
     assert done.out.endswith("Written: out\n")
     assert done.err == ""
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "cpu.json", "cpu.png"]
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "cpu.json", "cpu.svg"]
     assert (folder / "README.md").read_text() == page(folder)
-    assert (folder / "cpu.png").read_bytes().startswith(b"\x89PNG")
+    assert "prefers-color-scheme: dark" in (folder / "cpu.svg").read_text()
 
 
 def test_the_page_is_written_again_without_measuring(small: tuple[Path, Ended], tmp_path: Path) -> None:
@@ -334,9 +346,9 @@ def test_a_page_of_several_runs(tmp_path: Path) -> None:
     for name, record in runs.items():
         record.save(tmp_path / f"{name}.json")
     for name in ("whole", "cpu"):
-        (tmp_path / f"{name}.png").write_bytes(b"")
+        (tmp_path / f"{name}.svg").write_bytes(b"")
     shown = re.findall(r"^## (.)|\]\((.*?)\)", page(tmp_path), re.M)
-    assert shown == [("A", ""), ("", "whole.png"), ("B", ""), ("x", ""), ("", "cpu.png")]
+    assert shown == [("A", ""), ("", "whole.svg"), ("B", ""), ("x", ""), ("", "cpu.svg")]
 
 
 def test_the_headlines_of_a_run_say_what_is_slower() -> None:
@@ -347,15 +359,19 @@ def test_the_headlines_of_a_run_say_what_is_slower() -> None:
     ours = [row("BCE", "steelyard", 1.05), row("ASL", "steelyard", 2.5), row("SPA", "steelyard", 0.5)]
     others = [
         row("ASL", "compiled", 1.5),
+        row("timm AsymmetricLossMultiLabel", "int8", 2.4),
+        row("timm AsymmetricLossMultiLabel", "compiled", 1.0),
         row("mAP", "steelyard", 0.01, "metrics"),
         row("these bytes alone", "peer", 0.1),
     ]
     assert headlines(made("A", some + ours + others)) == [
-        "2 × 2 labels: beside torch's `BCEWithLogitsLoss`, 1 of 3 losses are faster, 1 equal within a tenth, 1 slower. "
-        "Slowest: ASL (2.50 times). BCE takes 1.05 times its time.",
-        "2 × 2 labels: ASL takes 0.50 times the time of timm's.",
-        "2 × 2 labels: compiled by torch from plain code, ASL are faster than as called here.",
-        "mAP, 2 × 2: 0.010 times the time of torchmetrics'.",
+        "**3 losses** beside torch's `BCEWithLogitsLoss`, as both come: 1 faster, 1 as fast, 1 slower at 2 × 2.",
+        "**Slower** than it at one size or more: ASL (2.5 times its time).",
+        "**`torch.compile`** of our plain code is faster than what we run: ASL at 2 × 2.",
+        "**BCE** beside torch's `BCEWithLogitsLoss` as it comes, as fast at 2 × 2.",
+        "**ASL** beside timm's `AsymmetricLossMultiLabel` as it comes, 2.0 times as fast at 2 × 2; with int8 targets, "
+        "as fast at 2 × 2; by `torch.compile`, 2.5 times its time at 2 × 2.",
+        "**mAP** beside torchmetrics': 100 times as fast at 2 × 2.",
     ]
     assert headlines(made("A", ours)) == []
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from steelyard._files import naming, write_atomic
 from steelyard._schema import closest
 from steelyard._source import commit
-from steelyard.report.canvas import has_matplotlib, to_png
+from steelyard.report.canvas import by_night, has_matplotlib, to_svg
 from steelyard.run.finish import versions
 from steelyard_papers import dashboard as pages
 from steelyard_papers.catalogue import CATALOGUE
@@ -66,7 +66,7 @@ def prepared(reproduction: Reproduction, job: Job) -> Iterator[Job]:
 
 
 def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
-    """Run it and write NAME.json, NAME.md and, where there is a figure, NAME.png to `job.out`."""
+    """Run it and write NAME.json, NAME.md and, where there is a figure, NAME.svg to `job.out`."""
     job.out.mkdir(parents=True, exist_ok=True)
     came = reproduction.run(job)
     result = replace(
@@ -79,14 +79,14 @@ def reproduce_one(reproduction: Reproduction, job: Job) -> Result:
         commits=came.commits or (commit(),),
         versions=came.versions or versions(torch.device("cpu")),
     )
-    picture = to_png(reproduction.draw(result)) if reproduction.draw is not None and has_matplotlib() else None
+    drawn = reproduction.draw(result) if reproduction.draw is not None and has_matplotlib() else None
     result.save(job.out / f"{result.name}.json")
     result = Result.load(job.out / f"{result.name}.json")  # a page says what its JSON holds, whoever makes it
     write_atomic(job.out / f"{result.name}.md", page(result, reproduction, _beside(result, reproduction, job.out)))
-    if picture is not None:
-        write_atomic(job.out / f"{result.name}.png", picture)
+    if drawn is not None:
+        write_atomic(job.out / f"{result.name}.svg", by_night(to_svg(drawn)))
     elif reproduction.draw is not None:
-        job.progress(f"No {result.name}.png: it needs matplotlib, pip install 'steelyard[report]'.")
+        job.progress(f"No {result.name}.svg: it needs matplotlib, pip install 'steelyard[report]'.")
     return result
 
 
@@ -158,7 +158,7 @@ def run(name: str, seeds: int, out: str | None, against: str | None, as_json: bo
                 if result.columns and not job.smoke:
                     say(table(result, reproduction.published))
                 if is_kept:
-                    drawn = ", .png" if (folder / f"{result.name}.png").is_file() else ""
+                    drawn = ", .svg" if (folder / f"{result.name}.svg").is_file() else ""
                     say(f"Written: {folder / result.name}.json, .md{drawn}")
             if before is not None:
                 say(f"Against {against}, made by {before.command}: {again(result, before)}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steelyard._files import write_atomic
-from steelyard.report.canvas import ACCENT, INK, OTHER, drawing, has_matplotlib, legend, to_png
+from steelyard.report.canvas import ACCENT, INK, OTHER, by_night, drawing, has_matplotlib, legend, to_svg
 from steelyard_papers.catalogue import PAPERS, Paper
 from steelyard_papers.findings import ERRORS, Verdict, again, judge_all
 from steelyard_papers.markdown import FROZEN, Compared, as_table, compare, fewer_seeds, page, sentence, tabbed, tables
@@ -92,17 +92,17 @@ def write(folder: Path, catalogue: Mapping[str, Reproduction]) -> None:
         write_atomic(folder / f"{name}.md", page(result, reproduction, results))
         if reproduction.draw is not None and has_matplotlib():
             try:
-                picture = to_png(reproduction.draw(result))
+                picture = by_night(to_svg(reproduction.draw(result)))
             except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
                 words = f"{type(error).__name__}: {error}"
                 raise ValueError(
                     f"{folder / name}.json cannot be drawn ({words}): run it again, or remove it"
                 ) from None
-            write_atomic(folder / f"{name}.png", picture)
+            write_atomic(folder / f"{name}.svg", picture)
     if has_matplotlib():
         for paper in PAPERS:
             if paper.table in results and paper.table in catalogue:
-                write_atomic(folder / f"chart-{paper.key}.png", to_png(chart(paper, results)))
+                write_atomic(folder / f"chart-{paper.key}.svg", by_night(to_svg(chart(paper, results))))
     repeated = read(folder / AGAIN) if (folder / AGAIN).is_dir() else {}
     write_atomic(folder / BEYOND_PAGE, beyond(results, catalogue, repeated))
     write_atomic(folder / "README.md", dashboard(results, catalogue))
@@ -148,7 +148,7 @@ def dashboard(results: Mapping[str, Result], catalogue: Mapping[str, Reproductio
         if paper is not None:
             parts.append(paper.idea)
         if paper is not None and paper.table in results:
-            parts.append(f"![{paper.column}: in print and here](chart-{paper.key}.png)")
+            parts.append(f"![{paper.column}: in print and here](chart-{paper.key}.svg)")
             parts.append(as_table(_setup(paper, results[paper.table])))
         parts.append(_entries({key: entry for key, entry in catalogue.items() if entry.paper == name}, results, there))
     parts.append(
@@ -240,7 +240,7 @@ def beyond(
         if name in catalogue and catalogue[name].paper != BEYOND:
             continue
         if name in catalogue and catalogue[name].draw is not None and not result.columns:
-            parts += [f"## [{result.title}]({name}.md)", f"![{result.title}]({name}.png)"]
+            parts += [f"## [{result.title}]({name}.md)", f"![{result.title}]({name}.svg)"]
             continue
         words = [fewer_seeds(result), *result.notes]
         words += catalogue[name].compared(result, results) if name in catalogue else ()

@@ -81,7 +81,7 @@ def page(result: Result, reproduction: Reproduction, others: Mapping[str, Result
         if rest := only_in_print(result, published):
             parts += ["What the paper prints besides, and nothing here was measured for:", rest]
     if reproduction.draw is not None:
-        parts.append(f"![{result.title}]({result.name}.png)")
+        parts.append(f"![{result.title}]({result.name}.svg)")
     parts += [sentence(note) for note in (*result.notes, *reproduction.compared(result, others or {}))]
     parts.append(_origin(result))
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -149,8 +149,8 @@ def test_claims_are_shown_with_their_gain_in_print_ours_and_a_verdict() -> None:
     assert "| **PLM** | Masking labels raises F1 on MultiMNIST | +3.4 | +2.0 ± 0.1 | **holds** † |" in lines
     assert "|  | and most on its three rarest digits | +8.5 | +0.0 ± 0.0 | **not here** † |" in lines
     assert "|  | and on CIFAR-100 | +3.9 | – | **not run: data** |" in lines
-    assert "![F1: in print and here](chart-plm.png)" in text
-    assert "chart-db.png" not in text
+    assert "![F1: in print and here](chart-plm.svg)" in text
+    assert "chart-db.svg" not in text
     figure = chart(PAPERS[0], {"plm-table1": table1})
     gained = figure.axes[1]
     assert sorted(round(bar.get_width(), 2) for bar in gained.patches)[-1] == 3.38, "PLM's gain in print"

@@ -83,7 +83,7 @@ def test_a_smoke_run_writes_json_a_page_and_a_picture(tmp_path: Path) -> None:
     assert found.command == "steelyard reproduce plm-fig2 --smoke --set train.epochs=2"
     assert found.changed == ("train.epochs=2",)
     assert found.data.startswith("generated, and of no meaning")
-    assert (out / "plm-fig2.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "plm-fig2.svg").read_text().startswith("<?xml")
     assert "![" in (out / "plm-fig2.md").read_text()
     assert said.count("trained in") == 2
     assert "trained in" not in typed("plm-fig2", "--smoke", "--set", "train.epochs=2", "--out", out)[1]
@@ -113,15 +113,15 @@ def test_all_passes_over_what_has_no_data(tmp_path: Path, monkeypatch: pytest.Mo
     code, out, _ = typed("all", "--data", tmp_path, "--out", tmp_path / "out")
     assert code == 0
     assert "plm-table1: passed over, MNIST is not there" in out
-    assert (tmp_path / "out" / "plm-fig6.png").is_file()
+    assert (tmp_path / "out" / "plm-fig6.svg").is_file()
 
 
 def test_the_dashboard_is_written_from_what_was_run(tmp_path: Path) -> None:
     assert typed("plm-fig6", "--out", tmp_path)[0] == 0
-    (tmp_path / "plm-fig6.png").unlink()
+    (tmp_path / "plm-fig6.svg").unlink()
     assert typed("--dashboard", tmp_path)[0] == 0
     assert "| [plm-fig6](plm-fig6.md) |" in (tmp_path / "README.md").read_text()
-    assert (tmp_path / "plm-fig6.png").is_file()
+    assert (tmp_path / "plm-fig6.svg").is_file()
 
 
 def test_every_table_and_figure_of_the_four_papers_is_in_the_list() -> None:

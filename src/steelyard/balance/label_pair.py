@@ -19,10 +19,11 @@ _DENSE = 1024  # labels up to which a device goes through all pairs instead of w
 class LabelPair(nn.Module):
     """Every positive label of an item should be likelier than every negative one.
 
-        weight · mean over items of 2/(L(L−1)) Σ_{t positive, t' negative} softplus(logit η_t' − logit η_t)
+    Formula:
+        ℓ = w mean_i 2/(L (L − 1)) Σ_{t positive, u negative} softplus(logit η_u − logit η_t)
 
-    A soft pair counts y_t (1−y_t'); unknown labels form no pair. Needs O(B·L) memory, no L×L matrix: it walks the
-    positives. An `Objective` feeds it the log-odds of its loss's link.
+    w is `weight`. A soft pair counts y_t (1−y_u); unknown labels form no pair. Needs O(B·L) memory, no L×L matrix: it
+    walks the positives. An `Objective` feeds it the log-odds of its loss's link.
 
     Args:
         weight: λ, silent in the paper (1; tune on validation).

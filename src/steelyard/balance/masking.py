@@ -23,11 +23,14 @@ Observed = Literal["training", "validation"]
 class PartialLabelMasking(nn.Module):
     """Hide labels at random until each class has the ratio r̄_c of positives to negatives, and adapt that ratio.
 
-    r_c = n_c/(k_c − n_c) is the ratio in the data. A positive is kept with probability min(1, r̄_c/r_c), a negative
-    with min(1, r_c/r̄_c). After every epoch r̄_c ← exp(λ D_c) r̄_c, D_c = D̃⁺_c − D̃⁻_c, where D⁺_c = KL(P̂⁺_c ‖ P⁺) compares
-    the histogram of the epoch's outputs σ(z) of positives with all its mass in the last of τ bins, D⁻_c that of
-    negatives with all mass in the first, and ~ standardises over classes (population deviation). A class without
-    an observed positive (or negative) is left out and keeps its ratio, as does one that has none in the data.
+    r_c is the ratio in the data. After every epoch r̄_c changes: D⁺_c compares the histogram of the epoch's outputs
+    σ(z) of positives with all its mass in the last of τ bins, D⁻_c that of negatives with all mass in the first, and ~
+    standardises over classes (population deviation). A class without an observed positive (or negative) is left out and
+    keeps its ratio, as does one that has none in the data.
+
+    Formula:
+        P(positive kept) = min(1, r̄_c/r_c), P(negative kept) = min(1, r_c/r̄_c), r_c = n_c/(k_c − n_c)
+        r̄_c ← exp(λ D_c) r̄_c, D_c = D̃⁺_c − D̃⁻_c, D⁺_c = KL(P̂⁺_c ‖ P⁺)
 
     The printed KL is infinite: P needs a floor ε, P[true bin] = 1 − (τ−1)ε, ε elsewhere. As ε → 0 the standardised
     scores tend to those of 1 − P̂[true bin]; `eps=0` takes that limit. Trained odds are the true odds times r̄_c/r_c:

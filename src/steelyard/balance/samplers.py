@@ -128,8 +128,11 @@ class ClassAware(ClassSampler):
     """Visit every class N_e times an epoch and draw each time an item that has it, with replacement.
 
     A round visits each class once, in a random order; an epoch is N_e rounds. Label i then comes with the frequency of
-    `labels.resampled_prior()`, p̂_i = (1/C) Σ_j n_{i∩j}/n_j. Classes without positives are not visited, and items
+    `labels.resampled_prior()`. Classes without positives are not visited, and items
     without positives are never drawn.
+
+    Formula:
+        p̂_i = 1/C Σ_j n_{i∩j}/n_j
 
     Args:
         labels: of all items.

@@ -70,7 +70,10 @@ class Weighting(nn.Module, ABC):
 
 
 class InverseFrequency(Weighting):
-    """w_c = n_c^(−power) over its largest value among all classes, so at most 1; both signs (RW).
+    """Weights that fall with the positives of a class, at most 1, of both signs (RW).
+
+    Formula:
+        w_c = n_c^(−power)/max_j(n_j^(−power))
 
     The Distribution-Balanced paper's RW has power ½.
 
@@ -104,7 +107,10 @@ class InverseFrequency(Weighting):
 
 
 class ClassBalanced(Weighting):
-    """Inverse effective number of samples, E(n) = (1−βⁿ)/(1−β) (Cui et al. 2019), in four variants.
+    """Inverse effective number of samples (Cui et al. 2019), in four variants.
+
+    Formula:
+        w_c = 1/E(n_c), E(n) = {1 − β^n}/(1 − β)
 
     Class weights 1/E(n_c) are normalised to mean 1. "class" gives each class its own. The others give an item one
     weight, from its positive classes: "mean_effective" 1/mean E(n_c) (the Distribution-Balanced paper's text),
@@ -172,7 +178,10 @@ class ClassBalanced(Weighting):
 
 
 class Rebalanced(Weighting):
-    """The Distribution-Balanced paper's r̂ = α + σ(β(r − μ)), r_i = (1/n_i) / Σ_{j positive} 1/n_j, both signs.
+    """The Distribution-Balanced paper's re-balancing weights r̂, of both signs.
+
+    Formula:
+        r̂_i = α + σ(β(r_i − μ)), r_i = (1/n_i)/(Σ_{j positive} 1/n_j)
 
     r is the chance that an item would be drawn for its class i alone over the chance that it is drawn at all by
     class-aware sampling. An item without positives has r → ∞, so r̂ = 1 + α.

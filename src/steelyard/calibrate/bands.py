@@ -46,7 +46,10 @@ class HeldOutCells(NamedTuple):
 
 
 def bands_of(counts: ArrayLike) -> NDArray[np.int64]:
-    """Return the band of each label (L,): 0 without positives, else 1 + ⌊log₂ n_c⌋.
+    """Return the band of each label (L,): 0 without positives, else by powers of two of its positives.
+
+    Formula:
+        band_c = 1 + ⌊log₂ n_c⌋
 
     Args:
         counts: training positives of each label (L,).

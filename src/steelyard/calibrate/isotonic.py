@@ -55,12 +55,16 @@ class Own(NamedTuple):
 
 @final
 class Isotonic(Calibrator):
-    """Isotonic regression: η = (1−λ_c) f_c(z) + λ_c σ(a_c logit f(z) + b_c), f, f_c non-decreasing least-squares fits.
+    """Isotonic regression: non-decreasing least-squares fits, a label's own shrunk towards that of all labels.
+
+    Formula:
+        η = (1 − λ_c) f_c(z) + λ_c σ(a_c logit f(z) + b_c)
+        λ_c = m/(m + min(n₊, n₋))
 
     f is fitted on the cells of all labels, f_c on the label's own, by scikit-learn's pool-adjacent-violators, linear
     between its steps. A label is shrunk in two steps, both with a prior worth m positives (see `lines`): the line
     a_c, b_c, whose prior has the label's own level from counts and a slope that all labels share (see `lines`), brings
-    the pooled curve to the label's level; and λ_c = m/(m + min(n₊, n₋)) gives the label's own shape a say. f itself
+    the pooled curve to the label's level; and λ_c gives the label's own shape a say. f itself
     has σ as a prior worth one positive, so that η does not reach 0 or 1 unless σ(z) does. Below thousands of positives
     `Platt` has fewer ways to be wrong. The steps tie items that the logits distinguish: rank by the logits.
 

@@ -28,7 +28,11 @@ _NEVER = -1e30
 @final
 @dataclass(frozen=True, eq=False)
 class LabelSets:
-    """Label sets S of items: p(S) ∝ exp(Σ_{c∈S} a_c + b_{|S|}), the most even distribution with given frequencies.
+    """Label sets S of items: the most even distribution with given frequencies.
+
+    Formula:
+        p(S) ∝ exp(Σ_{c ∈ S} a_c + b_{|S|})
+        p(S|x) ∝ exp(Σ_{c ∈ S} u_c + b_{|S|})
 
     Given are the frequency of every label, and how often an item has 0, 1, 2 … labels. An item x whose probabilities
     are η_c has p(S|x) ∝ exp(Σ_{c∈S} u_c + b_{|S|}), with u such that label c has probability η_c. Where sets are

@@ -30,7 +30,8 @@ def undo_class_aware(log_odds: ArrayLike, counts: ArrayLike) -> Any:
     An item is drawn in proportion to Σ_j y_j/n_j, which multiplies the odds of c by 1 + (1/n_c)/Σ_{j≠c} η_j/n_j. With
     labels independent given the item, the η of an item solve
 
-        logit η_c = z_c − log(1 + (1/n_c) / Σ_{j≠c} η_j/n_j).
+    Formula:
+        logit η_c = z_c − log(1 + (1/n_c)/(Σ_{j ≠ c} η_j/n_j))
 
     With S = Σ_j η_j/n_j and m = n_c S, each is the smaller root of η² − (m+1) η + σ(z_c) m = 0, so that one equation in
     S is left, Σ_c η_c(S)/n_c = S. Its left side is concave: Newton's method from above falls to the root, which is
@@ -116,7 +117,10 @@ PROBES = (-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0)
 
 @final
 class Link(Calibrator):
-    """η by the derived link of a loss, log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊), with sampling undone; nothing is fitted.
+    """η by the derived link of a loss, with weights and sampling undone; nothing is fitted.
+
+    Formula:
+        log η/(1 − η) = log ℓ₋′(z) − log(−ℓ₊′(z)) + log w₋/w₊
 
     Of an `Objective`, w₊ and w₋ are its class weights at the moment η is asked for (PLM's keep-probabilities,
     weightings, the rule for unknown labels). A loss alone has none: give the weights its training applied, such as

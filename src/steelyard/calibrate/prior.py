@@ -61,7 +61,10 @@ class PriorReport:
 
 
 def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: ArrayLike | float) -> Any:
-    """Return log-odds (N, L) for a world where a label has frequency π' instead of π: + logit π' − logit π.
+    """Return log-odds (N, L) for a world where a label has frequency π′ instead of π.
+
+    Formula:
+        logit η′ = logit η + logit π′ − logit π
 
     Args:
         log_odds: calibrated log-odds (N, L).
@@ -119,9 +122,13 @@ def prior_report(
 ) -> PriorReport:
     """Estimate the frequency of each label among unlabelled items by maximum likelihood (Saerens et al. 2002).
 
-    Their EM repeats q ← mean_i [ p_i q/π / (p_i q/π + (1−p_i)(1−q)/(1−π)) ]. That is a step q(1−q)/N along the gradient
-    of the log-likelihood Σ_i log(q p_i/π + (1−q)(1−p_i)/(1−π)), which is concave in q: the fixed point reported here is
-    EM's, found by Newton's method inside a bracket, in some ten passes where EM may need thousands.
+    Formula:
+        q ← mean_i (p_i q/π)/(p_i q/π + (1 − p_i) (1 − q)/(1 − π))
+        log L(q) = Σ_i log(q p_i/π + (1 − q) (1 − p_i)/(1 − π))
+
+    Their EM repeats the first line. That is a step q(1−q)/N along the gradient of the log-likelihood, which is concave
+    in q: the fixed point reported here is EM's, found by Newton's method inside a bracket, in some ten passes where EM
+    may need thousands.
 
     Only the label frequencies may differ from training (label shift), and the input must be calibrated. It visibly is
     not, and `UncalibratedWarning` says so, where the likelihood rises to a border though training's prior would lead

@@ -108,7 +108,10 @@ class Scaling(Calibrator):
 
 @final
 class Platt(Scaling):
-    """Platt scaling: η = σ(a_c z + b_c), a_c ≥ 0 (Platt 1999).
+    """Platt scaling: a line of the logit for each label (Platt 1999).
+
+    Formula:
+        η = σ(a_c z + b_c), a_c ≥ 0
 
     a, b minimise the log-loss of the known labels; a label's are shrunk by partial pooling (see `lines`) toward the
     slope that all labels share and the shift that gives the label its own level, from counts (see `lines`). A rare
@@ -136,7 +139,10 @@ class Platt(Scaling):
 
 @final
 class Temperature(Scaling):
-    """Temperature scaling: η = σ(z/T_c), T_c > 0 (Guo et al. 2017).
+    """Temperature scaling: a factor of the logit for each label (Guo et al. 2017).
+
+    Formula:
+        η = σ(z/T_c), T_c > 0
 
     T minimises the log-loss of the known labels; a label's T is shrunk toward the pooled one by partial pooling (see
     `lines`), the pooled fit counting as m positives. A temperature moves no logit across 0: logits whose zero is

@@ -156,7 +156,10 @@ def threshold_report(
     A label is decided present where its probability is at least the threshold. With k cells so decided, T positives
     among them and P positives in all, the goals are
 
-    - "f1": the largest 2T/(k + P);
+    Formula:
+        F1 = 2 T/(k + P), precision = T/k, recall = T/P, cost = c_fp (k − T) + c_fn (P − T)
+
+    - "f1": the largest F1;
     - "precision": the largest recall T/P among cuts with precision T/k of at least `level`; inf where there is none;
     - "recall": the largest precision T/k among cuts with recall T/P of at least `level`;
     - "cost": the least c_fp (k − T) + c_fn (P − T). Without targets that is Bayes' threshold c_fp/(c_fp + c_fn).

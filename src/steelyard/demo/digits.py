@@ -114,7 +114,10 @@ def compare(items: Datasets, out: Path, console: Console, seed: int = 0, epochs:
     finally:
         torch.set_num_threads(threads)
     if has_matplotlib():
-        about = "Pairs of digits, ρ = 20, 40 % of the training labels removed; measured on complete labels."
+        about = (
+            "Pairs of digits, the most frequent about 20 times as common as the rarest; 40 % of the training labels "
+            "removed; measured on complete labels."
+        )
         write_comparison_page(out / "report.html", "Steelyard's demo", [run for run, _ in results], about)
     return [score for _, score in results]
 

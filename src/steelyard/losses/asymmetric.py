@@ -24,13 +24,17 @@ _FAR = 1e30
 
 
 class Asymmetric(AnalyticLoss):
-    """Asymmetric loss: ℓ₊ = −(1−p)^γ₊ log p, ℓ₋ = −s^γ₋ log(1−s), p = σ(z), s = (p−m)₊ (Ben-Baruch et al. 2021).
+    """Asymmetric loss, ASL (Ben-Baruch et al. 2021): absent labels are focused more, and free below a margin.
 
-    Its link depends on whether training differentiates the focusing weights. With them detached, as the authors train,
-    η/(1−η) = [s^γ₋/(1−s)] / [(1−p)^γ₊/p]; otherwise it is the φ of the calibration paper's eq. 14-15. The one that
-    matches `detach_focus` is used. Below the margin (p ≤ m) ℓ₋ is flat: η = 0, stated as log-odds −100. With m > 0 and
-    γ₊ = 0 the link has a ceiling below 1 (.942 for the defaults, .964 with gradients through the focus), with m > 0 and
-    γ₋ = 0 a step above 0; `eta_range` holds both ends.
+    Formula:
+        ℓ₊(z) = −(1 − p)^γ₊ log p, p = σ(z)
+        ℓ₋(z) = −s^γ₋ log(1 − s), s = (p − m)₊
+        η/(1 − η) = (s^γ₋ p)/((1 − s) (1 − p)^γ₊)
+
+    The link above is that of detached focusing weights, as the authors train. Where training differentiates them, it is
+    the φ of the calibration paper's eq. 14-15. The one that matches `detach_focus` is used. Below the margin (p ≤ m) ℓ₋
+    is flat: η = 0, stated as log-odds −100. With m > 0 and γ₊ = 0 the link has a ceiling below 1 (.942 for the
+    defaults, .964 with gradients through the focus), with m > 0 and γ₋ = 0 a step above 0; `eta_range` holds both ends.
 
     Args:
         gamma_pos: γ₊ (0 in the authors' training script, 1 in their class).

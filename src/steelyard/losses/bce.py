@@ -16,7 +16,12 @@ from steelyard.losses.pair import AnalyticLoss
 
 
 class BCE(AnalyticLoss):
-    """Binary cross-entropy: ℓ₊ = softplus(−z), ℓ₋ = softplus(z); its link is σ.
+    """Binary cross-entropy, whose link is σ.
+
+    Formula:
+        ℓ₊(z) = softplus(−z)
+        ℓ₋(z) = softplus(z)
+        η = σ(z)
 
     Args:
         smoothing: s ∈ [0, 1); a label y is trained as y(1−s) + s/2. Then σ(z) tends to η(1−s) + s/2, and the link is

@@ -13,7 +13,10 @@ from steelyard.losses.pair import PairLoss
 
 
 class WeightedLoss(nn.Module):
-    """A loss whose labels are weighed by a weighting of their targets: w(targets) × the terms of `loss`.
+    """A loss whose labels are weighed by a weighting w of their targets y.
+
+    Formula:
+        ℓ(z, y) = w(y) (y ℓ₊(z) + (1 − y) ℓ₋(z))
 
     `positive`, `negative` and the link are those of the loss without the weights, which depend on the item: give their
     class means (`steelyard.balance.expected_weights`) as w₊ and w₋, or let an `Objective` keep them.
@@ -117,6 +120,10 @@ def DistributionBalanced(
     """Distribution-Balanced loss (Wu et al. 2020): `Rebalanced` weights r̂ × `NegativeTolerant` terms.
 
     R-BCE is `lam=1, kappa=0`; DB-Focal is `gamma=2`; NT-BCE is `NegativeTolerant` alone.
+
+    Formula:
+        ℓ₊(z) = r̂ softplus(−(z − ν_c)), ν_c = κ log(1/π_c − 1)
+        ℓ₋(z) = r̂ softplus(λ(z − ν_c))/λ
 
     Args:
         counts: positives n_c of each class (L,).

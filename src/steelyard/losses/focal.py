@@ -7,10 +7,14 @@ from steelyard.losses.softplus_pair import SoftplusPair
 
 
 class Focal(SoftplusPair):
-    """Focal loss: ℓ₊ = −c (1−p)^γ log p, ℓ₋ = −c p^γ log(1−p), p = σ(z) (Lin et al. 2017).
+    """Focal loss (Lin et al. 2017): labels that are already decided rightly count for less.
 
-    Its link is (γ+1) z + log(1 + γ R(z)) − log(1 + γ R(−z)), R(x) = e^(−x) softplus(x): the φ of the calibration
-    paper's eq. 14. Read through σ instead, focal outputs are under-confident.
+    Its link is the φ of the calibration paper's eq. 14. Converted by σ instead, focal outputs are under-confident.
+
+    Formula:
+        ℓ₊(z) = −c (1 − p)^γ log p, p = σ(z)
+        ℓ₋(z) = −c p^γ log(1 − p)
+        log η/(1 − η) = (γ + 1) z + log(1 + γ R(z)) − log(1 + γ R(−z)), R(x) = e^(−x) softplus(x)
 
     Args:
         gamma: the focusing exponent γ ≥ 0; gradients flow through the focusing weight.

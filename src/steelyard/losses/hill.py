@@ -14,9 +14,14 @@ from steelyard.losses.pair import FormulaLoss
 
 
 class Hill(FormulaLoss):
-    """Hill loss (Zhang et al. 2021): ℓ₊ = (1−p_m)^γ softplus(−(z−m)), p_m = σ(z−m); ℓ₋ = (λ−p) p², p = σ(z).
+    """Hill loss (Zhang et al. 2021): an absent label of a high probability costs less again.
 
-    ℓ₋' = p² (1−p) (2λ − 3p) falls again where p is large, "down the hill". With the positives of the authors' code
+    Formula:
+        ℓ₊(z) = (1 − p_m)^γ softplus(−(z − m)), p_m = σ(z − m)
+        ℓ₋(z) = (λ − p) p², p = σ(z)
+        ℓ₋′(z) = p² (1 − p) (2 λ − 3 p)
+
+    ℓ₋′ falls again where p is large, "down the hill". With the positives of the authors' code
     (γ = 2, m = 1) ℓ₊' falls faster, so that a link exists; over −log p (γ = 0) it does not, and is refused.
 
     Args:

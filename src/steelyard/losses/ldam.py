@@ -86,8 +86,13 @@ def LDAM(
 ) -> SigmoidLDAM | SoftmaxLDAM:
     """Label-distribution-aware margin loss: the rarer a class, the larger the margin its positives must clear.
 
-    Δ_c = C/n_c^¼, C such that the largest is `max_margin`; the margin is taken off the positive logit. The many-label
-    form (a sigmoid each, no extra scale) is a pair and has a link, logσ(z) − logσ(Δ_c−z).
+    C is such that the largest margin Δ_c is `max_margin`; it is taken off the positive logit. The many-label form (a
+    sigmoid each, no extra scale) is a pair and has a link.
+
+    Formula:
+        ℓ₊(z) = softplus(−(z − Δ_c)), Δ_c = C/n_c^(1/4)
+        ℓ₋(z) = softplus(z)
+        log η/(1 − η) = log σ(z) − log σ(Δ_c − z)
 
     Args:
         counts: positives n_c of each class (L,).

@@ -18,7 +18,10 @@ Reduction = Literal["mean", "item", "sum", "none"]
 
 
 class Cells(NamedTuple):
-    """The coefficients of a batch: a cell costs a·ℓ₊(z) + b·ℓ₋(z).
+    """The coefficients of a batch, which say what each cell costs.
+
+    Formula:
+        cost = a ℓ₊(z) + b ℓ₋(z)
 
     (a, b) is (1, 0) where a label is present, (0, 1) absent, (t, 1−t) soft and (0, 0) unknown, times weight and mask.
 

@@ -19,7 +19,11 @@ def LogitAdjusted(
     reduction: Reduction = "mean",
     validate: bool = False,
 ) -> NegativeTolerant:
-    """Logit adjustment (Menon et al. 2021) for labels: BCE of z + τ log π_c/(1−π_c).
+    """Logit adjustment (Menon et al. 2021) for labels: BCE of a shifted logit.
+
+    Formula:
+        ℓ₊(z) = softplus(−(z − ν_c)), ν_c = τ log(1/π_c − 1)
+        ℓ₋(z) = softplus(z − ν_c)
 
     It is `NegativeTolerant` with λ = 1 and κ = τ. z itself ranks items as if every label were as often present as
     absent (τ = 1); the link puts the frequency back.
@@ -42,7 +46,11 @@ def LogitAdjusted(
 
 
 class NegativeTolerant(SoftplusPair):
-    """Negative-tolerant BCE: ℓ₊ = softplus(−(z−ν)), ℓ₋ = softplus(λ(z−ν))/λ, ν_c = κ log(1/π_c − 1).
+    """Negative-tolerant BCE (Wu et al. 2020): negatives of rare labels push less.
+
+    Formula:
+        ℓ₊(z) = softplus(−(z − ν_c)), ν_c = κ log(1/π_c − 1)
+        ℓ₋(z) = softplus(λ(z − ν_c))/λ
 
     With γ > 0 both terms are multiplied by c (1−p_t)^γ, p_t taken from the shifted and scaled logit (NT-focal; the
     gradient flows through the factor).

@@ -17,11 +17,13 @@ from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, Reduction, com
 
 
 class PairLoss(Loss):
-    """A loss whose cells cost a·ℓ₊(z) + b·ℓ₋(z).
+    """A loss given by the cost of a present label, ℓ₊, and of an absent one, ℓ₋.
 
-    Its probability is the derived link, the η at which the conditional risk w₊ η ℓ₊ + w₋ (1−η) ℓ₋ is stationary:
+    Its probability is the derived link, the η at which the conditional risk is stationary.
 
-        log η/(1−η) = log ℓ₋'(z) − log(−ℓ₊'(z)) + log(w₋/w₊)
+    Formula:
+        risk(z) = w₊ η ℓ₊(z) + w₋ (1 − η) ℓ₋(z)
+        log η/(1 − η) = log ℓ₋′(z) − log(−ℓ₊′(z)) + log w₋/w₊
 
     `eta_range` is the open interval of η that the link reaches with equal weights.
 

@@ -28,16 +28,18 @@ PICK_STREAM = 0x5041  # keeps the draws of picked labels apart from those of mas
 
 
 class Annotation(Resolver):
-    """Paper 3's whole rule. An item costs, over BCE and with reduction "item",
+    """Paper 3's whole rule, over BCE and with reduction "item".
 
-        p · { α [ mean_known −y log ŷ + d · mean_picked −ỹ log ŷ ]
-            + β [ mean_known −(1−y) log(1−ŷ) + d · mean_picked −(1−ỹ) log(1−ŷ) ] }
+    Formula:
+        ℓ = p (α (A(y) + d A(ỹ)) + β (B(y) + d B(ỹ))), β = max(P/T, γ), α = 1 − β
+        A(y) = mean(−y log ŷ), B(y) = mean(−(1 − y) log(1 − ŷ))
+        d = exp((e + m)/E − 1) or d = (e + m)/E
 
-    β = max(P/T, γ), α = 1 − β: P positives among T label slots (B·L, unknown ones included) of the batch. The paper
-    does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions that all rise lower α, and do not run away.
-    d = exp((e+m)/E − 1), or (e+m)/E, is the weight of pseudo-labels in epoch e of E; not capped.
-    p = 2 for an item all of whose predictions are below .1, else 1.
-    Each unknown label is picked, that is, counted, with probability q, drawn again in every epoch.
+    Means of y are over the known labels of an item, of ỹ over its picked ones. P positives among T label slots (B·L,
+    unknown ones included) of the batch. The paper does not say what P counts; with "pseudo" it is Σy + Σỹ: predictions
+    that all rise lower α, and do not run away. d is the weight of pseudo-labels in epoch e of E; it is not capped. p =
+    2 for an item all of whose predictions are below .1, else 1. Each unknown label is picked, that is, counted, with
+    probability q, drawn again in every epoch.
 
     Args:
         store: the pseudo-labels ỹ, or None where the caller passes them (`cells`). PickedLabels are for a BlockHead.

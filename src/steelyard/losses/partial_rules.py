@@ -1,6 +1,7 @@
 """Rules for unknown labels, 2021 to 2024, each a map to cells (a, b); titles in docs/reference/rules-for-unknown.md.
 
-All but `Teacher` change cells by the outputs of the model in training. Over BCE the gradient of each is its paper's.
+All change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that of its paper;
+its value may differ by what no gradient depends on.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ class LargeLoss(Changing):
     e, so of the largest logits; "correct" (LL-Ct) takes them as positives in that step; "correct_for_good" (LL-Cp)
     takes ⌈δ·B·L⌉ in every step from epoch 2 on, and they stay positives. Ties go together, as in the authors' code,
     which keeps the smallest of LL-Cp's picks out of its memory; here what was picked is what is kept.
+
+    Formula:
+        (a, b) = (0, 0) or (1, 0) for the ⌈(e − 1) δ B L⌉ largest z, else (0, 1)
 
     Args:
         mode: "reject", "correct" or "correct_for_good".
@@ -96,8 +100,11 @@ class LargeLoss(Changing):
 class SPLC(Changing):
     """Unknown labels are negatives, or positives where the model is sure (Zhang et al. 2021: SPLC).
 
-    L₋ = ℓ₋(z) where σ(z) ≤ τ, else ℓ₊(z), from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
+    Labels are corrected from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
     margin out for these labels; here ℓ₊ is that of the loss, as in the paper.
+
+    Formula:
+        (a, b) = (1, 0) where σ(z) > τ, else (0, 1)
 
     Args:
         tau: τ (the authors: .6).
@@ -189,8 +196,12 @@ class Selective(Changing):
 class EntropyMaximizing(Changing):
     """Unknown labels cost −α times the entropy of p = σ(z) (Zhou et al. 2022: EM).
 
-    ∂(−αH)/∂z = α z p (1−p), which over BCE is that of a = α (−z)₊ p, b = α z₊ (1−p). Where only positives are known,
-    training rests at z > 0 with odds of being *annotated* of α z σ(z): see `annotated_log_odds`.
+    Where only positives are known, training rests at z > 0 with odds of being *annotated* of α z σ(z): see
+    `annotated_log_odds`.
+
+    Formula:
+        cost(z) = −α H(p), H(p) = −p log p − (1 − p) log(1 − p)
+        (∂ cost)/(∂ z) = α z p (1 − p), (a, b) = (α (−z)₊ p, α z₊ (1 − p))
 
     Args:
         alpha: α (the authors: .2 VOC, .1 COCO and NUS-WIDE, .01 CUB).
@@ -232,7 +243,10 @@ class SoftNegatives(EntropyMaximizing):
     """Entropy, and the surest unknown labels become soft negatives (Zhou et al. 2022: EM + APL).
 
     Of E epochs the first W have the entropy alone. Each further one labels the ⌊θ U_c/(E−W)⌋ of the U_c unknown labels
-    of class c that have the lowest outputs of the epoch before, with those outputs p as soft targets of weight β.
+    of class c that have the lowest outputs of the epoch before, with those outputs p₀ as soft targets of weight β.
+
+    Formula:
+        (a, b) = (β p₀, β (1 − p₀)) for these
 
     Args:
         alpha: α (the authors: .2 VOC, .1 COCO and NUS-WIDE, .01 CUB).
@@ -297,10 +311,14 @@ class SoftNegatives(EntropyMaximizing):
 
 
 class GeneralizedRobust(Changing):
-    """Unknown labels cost v(p) [k(p) (1 − p^q₊)/q₊ + (1 − k(p)) (1 − (1−p)^q₋)/q₋] (Chen et al. 2024, GR loss).
+    """Unknown labels cost as much as the model makes them likely to be positive (Chen et al. 2024, GR loss).
 
-    k(p) = σ(w p + b) is the chance that an unknown label of output p is positive, v(p) = exp(−½((p − μ)/s)²)
-    its weight, both constants to the gradient, which over BCE is that of a = v k p^q₊, b = v (1 − k) (1−p)^q₋. w and b
+    Formula:
+        cost(p) = v k {1 − p^q₊}/q₊ + v (1 − k) {1 − (1 − p)^q₋}/q₋
+        k = σ(w p + b), v = exp(−((p − μ)/s)²/2)
+        (a, b) = (v k p^q₊, v (1 − k) (1 − p)^q₋)
+
+    k is the chance that an unknown label of output p is positive, v its weight, both constants to the gradient. w and b
     move by (e−1)/E of the way in epoch e of E, μ and s by e/E, as in the authors' code.
 
     Args:
@@ -350,44 +368,6 @@ class GeneralizedRobust(Changing):
         k, v = torch.sigmoid(w * p + b), torch.exp(-0.5 * ((p - centre) / spread) ** 2)
         up, down = v * k * p**self.q_pos, v * (1 - k) * torch.sigmoid(-logits.to(dtype)) ** self.q_neg
         return Cells(torch.where(open_, up, cells.a), torch.where(open_, down, cells.b))
-
-
-class Teacher(Resolver):
-    """Unknown labels take another model's calibrated probabilities as soft targets: (w t, w (1−t)).
-
-    With calibrated probabilities the mean target of a label is its probability, so nothing has to be undone.
-    `steelyard.calibrate.teacher_probabilities` calibrates anybody's scores, such as a zero-shot model's.
-
-    Args:
-        probabilities: of every training item (N, L); NaN leaves an unknown label out.
-        weight: w, what an unknown label counts beside a known one.
-
-    Examples:
-        >>> rule = sy.losses.Teacher(torch.tensor([[0.9, 0.2, float("nan")]]))
-        >>> objective = sy.Objective(sy.losses.BCE(), unknown=rule)
-        >>> z = torch.zeros(1, 3, requires_grad=True)
-        >>> objective(z, torch.tensor([[1, -1, -1]]), torch.tensor([0])).total.backward()
-        >>> z.grad  # the second label is pulled down to .2; the third, which the teacher does not know, is left out
-        tensor([[-0.2500,  0.1500,  0.0000]])
-    """
-
-    def __init__(self, probabilities: ArrayLike, weight: float = 1.0) -> None:
-        super().__init__()
-        t = as_tensor(probabilities).float()
-        if t.ndim != 2 or not bool(((t >= 0) & (t <= 1) | t.isnan()).all()):
-            raise ValueError("probabilities: give (N, L) in [0, 1], one row for each training item, NaN for none")
-        check_range("at least 0", weight=weight)
-        self.weight = float(weight)
-        self.register_buffer("probabilities", t, persistent=False)
-        self.probabilities: Tensor
-
-    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
-        cells = assumed_negative(targets, compute_dtype(logits))
-        t = self.probabilities[need_index(index)].to(cells.a.dtype)
-        open_, given = ~known(targets.values), ~t.isnan()
-        t, w = torch.where(given, t, 0.0), self.weight * given
-        return Cells(torch.where(open_, w * t, cells.a), torch.where(open_, w * (1 - t), cells.b), given | ~open_)
 
 
 def _refuse_processes(subject: str) -> None:

@@ -15,9 +15,14 @@ from steelyard.losses.pair import AnalyticLoss
 
 
 class SoftplusPair(AnalyticLoss):
-    """ℓ₊(z) = c₊ f(−k₊(z − b₊)), ℓ₋(z) = c₋ f(k₋(z − b₋)) with f(x) = σ(x)^γ softplus(x).
+    """A pair of softplus curves, each with its scale, slope and shift, and focused.
 
-    Its link, log c₋k₋ + log f'(k₋(z − b₋)) − log c₊k₊ − log f'(−k₊(z − b₊)), is closed and stable.
+    Formula:
+        ℓ₊(z) = c₊ f(−k₊(z − b₊)), f(x) = σ(x)^γ softplus(x)
+        ℓ₋(z) = c₋ f(k₋(z − b₋))
+        log η/(1 − η) = log c₋ k₋ f′(k₋(z − b₋)) − log c₊ k₊ f′(−k₊(z − b₊))
+
+    The link is closed and stable.
     Focal, NTR, SPA and LDAM are members: each supplies its constants. Shifts may be class-wise (L,).
 
     Args:

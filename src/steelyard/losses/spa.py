@@ -8,10 +8,14 @@ from steelyard.losses.softplus_pair import SoftplusPair
 
 
 class SPA(SoftplusPair):
-    """Strictly proper asymmetric loss: ℓ₊ = softplus(−k₊(z−b₊))/ζ₊, ℓ₋ = softplus(k₋(z−b₋))/ζ₋.
+    """Strictly proper asymmetric loss: a slope, a shift and a scale for each side.
 
-    Its link is η = A/(A+B), A = (k₋/ζ₋)σ(k₋(z−b₋)), B = (k₊/ζ₊)σ(−k₊(z−b₊)). (The paper's eq. 17 prints both signs
-    inverted; that form falls as z grows.)
+    The paper's eq. 17 prints both signs of the link inverted; that form falls as z grows.
+
+    Formula:
+        ℓ₊(z) = softplus(−k₊(z − b₊))/ζ₊
+        ℓ₋(z) = softplus(k₋(z − b₋))/ζ₋
+        η = A/(A + B), A = k₋/ζ₋ σ(k₋(z − b₋)), B = k₊/ζ₊ σ(−k₊(z − b₊))
 
     Args:
         zeta_pos, k_pos, b_pos: ζ₊, k₊, b₊ of a present label (paper: 1, 1, 0).

@@ -18,11 +18,14 @@ from steelyard.losses.loss import Cells, Loss, LossBatch, NoLink, compute_dtype
 class TwoWay(Loss):
     """Two-way loss (Kobayashi 2023): positives must outscore negatives, along labels and along items.
 
-    For one axis, softplus(T₋ lse₋(z/T₋) + T₊ lse₊(−z/T₊)), lse the log-sum-exp over the negatives (positives) of that
-    axis, weighted by their coefficients. The loss is its mean over items that have a positive (lse along labels) plus
-    its mean over classes that have a positive in the batch (lse along items). Unknown labels are left out of both.
-    It compares labels with each other, so it has no probability: calibrate with a temperature. Over several processes
-    each compares the labels and items of its own batch.
+    Formula:
+        ℓ = mean_i softplus(T₋ lse₋(z_i/T₋) + T₊ lse₊(−z_i/T₊)) + mean_c softplus(T₋ lse₋(z_c/T₋) + T₊ lse₊(−z_c/T₊))
+
+    lse is the log-sum-exp over the negatives (positives) of an axis, weighted by their coefficients. The loss is its
+    mean over items that have a positive (lse along labels) plus its mean over classes that have a positive in the batch
+    (lse along items). Unknown labels are left out of both. It compares labels with each other, so it has no
+    probability: calibrate with a temperature. Over several processes each compares the labels and items of its own
+    batch.
 
     Args:
         t_pos: T₊, the temperature of positives (4).

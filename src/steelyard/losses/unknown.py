@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steelyard.balance.checks import check_range
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.kernels.fused import IGNORED, KernelRule
-from steelyard.labels.targets import Targets, known
+from steelyard.labels.targets import ArrayLike, Targets, as_tensor, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
 
@@ -129,6 +129,9 @@ class Weighted(Resolver):
 class Ignore(Weighted):
     """Unknown labels cost nothing and are not counted.
 
+    Formula:
+        (a, b) = (0, 0)
+
     Examples:
         >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
         >>> objective = sy.Objective(sy.losses.BCE(), unknown=sy.losses.Ignore())  # as unknown="ignore"
@@ -139,6 +142,9 @@ class Ignore(Weighted):
 
 class Negative(Weighted):
     """Unknown labels are negatives (AN, "assume negative").
+
+    Formula:
+        (a, b) = (0, 1)
 
     Examples:
         >>> logits, targets = torch.tensor([[2.0, 2.0]]), torch.tensor([[1, -1]])
@@ -160,7 +166,10 @@ class Negative(Weighted):
 
 
 class WeakNegative(Weighted):
-    """Unknown labels are negatives of weight 1/(L−1).
+    """Unknown labels are negatives of a small weight.
+
+    Formula:
+        (a, b) = (0, 1/(L − 1))
 
     Examples:
         >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakNegative())
@@ -180,7 +189,10 @@ class WeakNegative(Weighted):
 
 
 class WeakAssumedNegative(Weighted):
-    """Every label that is not positive, known or not, is a negative of weight 1/(L−1) (WAN, as published).
+    """Every label that is not positive, known or not, is a negative of a small weight (WAN, as published).
+
+    Formula:
+        (a, b) = (0, 1/(L − 1))
 
     Examples:
         >>> objective = sy.Objective(sy.losses.BCE(reduction="sum"), unknown=sy.losses.WeakAssumedNegative())
@@ -213,7 +225,10 @@ class WeakAssumedNegative(Weighted):
 
 
 class Pseudo(Resolver):
-    """Unknown labels take the pseudo-labels of a store as soft targets, with a weight of their own.
+    """Unknown labels take the pseudo-labels ỹ of a store as soft targets, with a weight w of their own.
+
+    Formula:
+        (a, b) = (w ỹ, w (1 − ỹ))
 
     Args:
         store: the pseudo-labels; predictions go back into it after every batch.
@@ -257,6 +272,47 @@ class Pseudo(Resolver):
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
         """Write the predictions to the store."""
         write_back(self.store, need_index(index), logits, probability)
+
+
+class Teacher(Resolver):
+    """Unknown labels take another model's calibrated probabilities t as soft targets.
+
+    Formula:
+        (a, b) = (w t, w (1 − t))
+
+    With calibrated probabilities the mean target of a label is its probability, so nothing has to be undone.
+    `steelyard.calibrate.teacher_probabilities` calibrates anybody's scores, such as a zero-shot model's.
+
+    Args:
+        probabilities: of every training item (N, L); NaN leaves an unknown label out.
+        weight: w, what an unknown label counts beside a known one.
+
+    Examples:
+        >>> rule = sy.losses.Teacher(torch.tensor([[0.9, 0.2, float("nan")]]))
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=rule)
+        >>> z = torch.zeros(1, 3, requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]]), torch.tensor([0])).total.backward()
+        >>> z.grad  # the second label is pulled down to .2; the third, which the teacher does not know, is left out
+        tensor([[-0.2500,  0.1500,  0.0000]])
+    """
+
+    def __init__(self, probabilities: ArrayLike, weight: float = 1.0) -> None:
+        super().__init__()
+        t = as_tensor(probabilities).float()
+        if t.ndim != 2 or not bool(((t >= 0) & (t <= 1) | t.isnan()).all()):
+            raise ValueError("probabilities: give (N, L) in [0, 1], one row for each training item, NaN for none")
+        check_range("at least 0", weight=weight)
+        self.weight = float(weight)
+        self.register_buffer("probabilities", t, persistent=False)
+        self.probabilities: Tensor
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        cells = assumed_negative(targets, compute_dtype(logits))
+        t = self.probabilities[need_index(index)].to(cells.a.dtype)
+        open_, given = ~known(targets.values), ~t.isnan()
+        t, w = torch.where(given, t, 0.0), self.weight * given
+        return Cells(torch.where(open_, w * t, cells.a), torch.where(open_, w * (1 - t), cells.b), given | ~open_)
 
 
 def assumed_negative(targets: Targets, dtype: torch.dtype) -> Cells:

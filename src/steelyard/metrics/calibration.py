@@ -77,8 +77,11 @@ def calibration_error(
 ) -> CalibrationError:
     """Return how far the mean probability of a bin is from the frequency of its labels.
 
-    With gap_b = |mean probability − mean target| in bin b and n_b its cells: ACE = the mean of gap_b over the bins that
-    are not empty, MCE = the largest, ECE = Σ n_b gap_b / Σ n_b. Floats, or (L,) with `per="label"`; NaN without a
+    Formula:
+        gap_b = |mean_b η − mean_b y|
+        ACE = mean_b gap_b, MCE = max_b gap_b, ECE = (Σ_b n_b gap_b)/(Σ_b n_b)
+
+    b is a bin that is not empty, n_b its cells. Floats, or (L,) with `per="label"`; NaN without a
     known label. A value on an inner edge belongs to the upper bin, 1 to the last. Edges are rounded to the dtype of
     `probabilities`, so that 0.2 as float16 lies on the edge 3/15 as it does as float64.
 
@@ -124,7 +127,10 @@ def calibration_error(
 
 
 def brier(probabilities: ArrayLike, targets: ArrayLike) -> float:
-    """Return the Brier score, the mean of (η − y)² over the known labels; soft targets count as they are.
+    """Return the Brier score over the known labels; soft targets count as they are.
+
+    Formula:
+        Brier = mean((η − y)²)
 
     Args:
         probabilities: η (N, L), in [0, 1].
@@ -139,7 +145,10 @@ def brier(probabilities: ArrayLike, targets: ArrayLike) -> float:
 
 
 def log_loss(probabilities: ArrayLike, targets: ArrayLike) -> float:
-    """Return the mean of −y log η − (1 − y) log(1 − η) over the known labels; soft targets count as they are.
+    """Return the log-loss over the known labels; soft targets count as they are.
+
+    Formula:
+        log loss = mean(−y log η − (1 − y) log(1 − η))
 
     Nothing is clipped: a probability of 0 for a label that is present, or of 1 for one that is absent, costs infinity.
 
@@ -277,10 +286,12 @@ def error_by_chance(bins: Bins) -> ByChance:
     """Return the ACE and ECE to be expected, with these bins, of probabilities that are right.
 
     Of n_b labels that are each present with probability p_b the share that is present differs from p_b, on average by
-    E|K/n − p| = 2 (1 − p) m C(n, m) pᵐ (1 − p)ⁿ⁻ᵐ / n with K ~ Binomial(n, p) and m = ⌊np⌋ + 1. ACE by chance is its
-    mean over the bins that are not empty, ECE Σ n_b (·) / Σ n_b: a model whose errors are about as large cannot be
-    distinguished from one that is right. Labels count as independent, and as hard: soft ones vary less. So do those of
-    a wide bin whose probabilities differ.
+    E|K/n − p| with K ~ Binomial(n, p). ACE by chance is its mean over the bins that are not empty, ECE Σ n_b (·) / Σ
+    n_b: a model whose errors are about as large cannot be distinguished from one that is right. Labels count as
+    independent, and as hard: soft ones vary less. So do those of a wide bin whose probabilities differ.
+
+    Formula:
+        E|K/n − p| = 2/n (1 − p) m C(n, m) p^m (1 − p)^(n − m), m = ⌊n p⌋ + 1
 
     Args:
         bins: of `calibration_error`, pooled, which gives floats, or by label, which gives (L,), a tensor or an array as

@@ -64,7 +64,10 @@ class PrecisionRecallF1:
 
 
 def precision_recall_f1(decisions: ArrayLike, targets: ArrayLike) -> PrecisionRecallF1:
-    """Return precision TP/(TP+FP), recall TP/(TP+FN) and F1 = 2TP/(2TP+FP+FN) of every label, and their averages.
+    """Return precision, recall and F1 of every label, and their averages.
+
+    Formula:
+        precision = TP/(TP + FP), recall = TP/(TP + FN), F1 = 2 TP/(2 TP + FP + FN)
 
     A ratio with nothing beneath is 0, as in scikit-learn with `zero_division=0`: precision where nothing is predicted,
     recall where the label has no known positive, F1 where both. Such labels count in `macro`, the mean over all labels;
@@ -123,6 +126,9 @@ def overlap(true: Tensor, predicted: Tensor, support: Tensor) -> Tensor:
 def hamming_loss(decisions: ArrayLike, targets: ArrayLike, per: Over = "all") -> Any:
     """Return the share of known labels that are decided wrongly: a float, or of each label (L,) or item (N,).
 
+    Formula:
+        H = (FP + FN)/(TP + FP + FN + TN)
+
     NaN where nothing is known. Soft targets: present from .5 on.
 
     Args:
@@ -145,7 +151,10 @@ def hamming_loss(decisions: ArrayLike, targets: ArrayLike, per: Over = "all") ->
 
 
 def jaccard(decisions: ArrayLike, targets: ArrayLike, per: Over = "label") -> Any:
-    """Return TP/(TP+FP+FN) among known labels: of each label (L,), of each item (N,), or of all pooled, a float.
+    """Return Jaccard's index of known labels: of each label (L,), of each item (N,), or of all pooled, a float.
+
+    Formula:
+        J = TP/(TP + FP + FN)
 
     0 where nothing is predicted and nothing is present, as in scikit-learn.
 

@@ -99,8 +99,11 @@ Measure = Callable[[SortedRows], Tensor]
 def auroc(scores: ArrayLike, targets: ArrayLike, per: Per = "label") -> Any:
     """Return the area under the ROC curve of every label (L,), or of every item (N,), as float64.
 
-    It is the chance that a positive is above a negative, ties counting half. NaN without a known positive and a known
-    negative.
+    It is the chance that the score s₊ of a positive is above that of a negative. NaN without a known positive and a
+    known negative.
+
+    Formula:
+        AUROC = P(s₊ > s₋) + P(s₊ = s₋)/2
 
     Args:
         scores: (N, L), any real numbers; higher ranks first.
@@ -121,6 +124,9 @@ def ranking_loss(scores: ArrayLike, targets: ArrayLike) -> float:
 
     Ties count as wrong, as in scikit-learn. Items without a known positive or without a known negative are left out,
     where scikit-learn counts them as 0.
+
+    Formula:
+        share = P(s₊ ≤ s₋)
 
     Args:
         scores: (N, L), any real numbers; higher ranks first.
@@ -159,6 +165,9 @@ def precision_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
 
     An item with fewer than k known labels has all of them taken; one without any is left out.
 
+    Formula:
+        P@k = 1/k Σ_{r ≤ k} y_r
+
     Args:
         scores: (N, L), any real numbers; higher ranks first.
         targets: (N, L), 1 present, 0 absent, −1 unknown (left out); a soft target is present from .5 on.
@@ -178,7 +187,10 @@ def precision_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
 def ndcg_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
     """Return the normalised discounted gain of an item's k highest known labels (nDCG@k), the mean over items.
 
-    DCG@k = Σ_{r ≤ k} y_r / log₂(r + 1), over the largest it could be. Items without a known positive are left out,
+    Formula:
+        nDCG@k = DCG/(max DCG), DCG = Σ_{r ≤ k} y_r/log₂(r + 1)
+
+    y_r is the label of rank r. Items without a known positive are left out,
     where scikit-learn counts them as 0.
 
     Args:
@@ -196,7 +208,10 @@ def ndcg_at_k(scores: ArrayLike, targets: ArrayLike, k: int) -> float:
 
 
 def propensities(counts: ArrayLike, n_items: int, a: float = 0.55, b: float = 1.5) -> Any:
-    """Return p_c = 1/(1 + C (n_c + b)^(−a)), C = (log N − 1)(b + 1)^a: the chance that a present label was annotated.
+    """Return the chance that a present label was annotated, of each label (L,).
+
+    Formula:
+        p_c = 1/(1 + C (n_c + b)^(−a)), C = (log N − 1) (b + 1)^a
 
     The model of Jain et al. 2016 for extreme classification, with its usual constants; for Amazon data they are .6 and
     2.6.
@@ -217,7 +232,10 @@ def propensities(counts: ArrayLike, n_items: int, a: float = 0.55, b: float = 1.
 
 
 def psp_at_k(scores: ArrayLike, targets: ArrayLike, propensity: ArrayLike, k: int) -> float:
-    """Return the propensity-scored precision at k (PSP@k): Σ y_c/p_c of the k highest labels over the best possible.
+    """Return the propensity-scored precision at k (PSP@k): the k highest labels beside the best possible.
+
+    Formula:
+        PSP@k = S/(max S), S = Σ_{r ≤ k} y_r/p_r
 
     Both sums are over all items, as in the extreme classification repository; rare labels count for more.
 

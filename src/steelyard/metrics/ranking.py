@@ -100,10 +100,14 @@ Per = Literal["label", "item"]
 def average_precision(scores: ArrayLike, targets: ArrayLike, per: Per = "label") -> Any:
     """Return the exact average precision of every label (L,), or of every item (N,), as float64.
 
-    AP = Σ_k (R_k − R_{k−1}) P_k over the distinct scores in descending order: tied scores form one threshold, as in
-    scikit-learn's `average_precision_score`, so the order of items never matters. NaN where there is no known positive.
+    P_k and R_k are precision and recall at the k-th of the distinct scores in descending order: tied scores form one
+    threshold, as in scikit-learn's `average_precision_score`, so the order of items never matters. NaN where there is
+    no known positive.
 
     Returns a tensor on the device of `scores`, or a numpy array for a numpy array.
+
+    Formula:
+        AP = Σ_k (R_k − R_{k−1}) P_k
 
     Args:
         scores: (N, L), larger means more present. Any dtype, infinities allowed; NaN at a known label is refused.

@@ -135,9 +135,12 @@ def retrieval_map(
 ) -> RetrievalMap:
     """Return the mean average precision of searching with label queries, over all that have an answer.
 
-    A query desires the labels P and not the labels N, |P| ≥ 1, |P| + |N| ≤ `max_terms`. Items are ranked by
-    Π_P η Π_N (1 − η), computed in float64; relevant are those with every label of P and none of N. A query without a
+    A query desires the labels P and not the labels N, |P| ≥ 1, |P| + |N| ≤ `max_terms`. Items are ranked by their
+    score, computed in float64; relevant are those with every label of P and none of N. A query without a
     relevant item is left out; an item with an unknown label among the query's is left out of that query.
+
+    Formula:
+        score = Π_{c ∈ P} η_c Π_{c ∈ N} (1 − η_c)
 
     Args:
         probabilities: η (N, L), in [0, 1]; the work is done on the device they are on.

@@ -61,7 +61,7 @@ class MemberSpec(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it is: "trees", "hidden", "kernel" or "linear"."""
+        """The kind of model: "trees", "hidden", "kernel" or "linear"."""
         if self.trees or self.width:
             return "trees" if self.trees else "hidden"
         return "kernel" if self.kernel else "linear"

@@ -15,7 +15,9 @@ from steelyard.losses.unknown import Resolver
 class ExpectedPositives(Resolver):
     """Expected-positive regularisation (Cole et al. 2021): known labels, and how many positives an item should have.
 
-        −Σ_pos log ŷ − Σ_neg log(1 − ŷ) + R(ŷ), R(ŷ) = ((mean_i Σ_j ŷ_ij − k)/L)²
+    Formula:
+        ℓ = −Σ_positive log ŷ − Σ_negative log(1 − ŷ) + R(ŷ)
+        R(ŷ) = ((mean_i Σ_j ŷ_{ij} − k)/L)²
 
     Label terms are averaged over B·L; unknown labels are in R alone. The paper's setting has no known negatives.
 

@@ -18,9 +18,11 @@ from steelyard.objective.expected_positives import count_penalty
 class Role(Resolver):
     """Regularised online label estimation (Cole et al. 2021): every item and label has a learned estimate e = σ(θ).
 
-        ½[ −Σ_pos log ŷ + BCE(ŷ, stop(e)) + R(ŷ) ] + ½[ −Σ_pos log e + BCE(e, stop(ŷ)) + R(e) ]
+    Formula:
+        ℓ = H(ŷ, e)/2 + H(e, ŷ)/2, H(x, y) = −Σ_positive log x + BCE(x, stop(y)) + R(x)
+        R(x) = ((mean_i Σ_j x_{ij} − k)/L)²
 
-    Label terms are averaged over B·L; R(x) = ((mean_i Σ_j x_ij − k)/L)², k the expected positives of an item. The
+    Label terms are averaged over B·L; k is the expected positives of an item, and stop lets no gradient through. The
     first half's label terms are cells of the objective's loss (over BCE they are the paper's), the rest is `extra`.
     A known negative, which the paper's setting does not have, is treated as a known positive is: −log(1 − ŷ).
     θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and is trained with ten times the learning rate.

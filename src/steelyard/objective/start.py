@@ -47,7 +47,10 @@ def prior_logits(
     n_epochs: int = 1,
     batch_size: int = 128,
 ) -> Tensor:
-    """Return the logits z (L,), float64, with Σa ℓ₊'(z) + Σb ℓ₋'(z) = 0 over the cells of the first epoch.
+    """Return the logits z (L,), float64, at which the cells of the first epoch are stationary.
+
+    Formula:
+        Σ a ℓ₊′(z) + Σ b ℓ₋′(z) = 0
 
     A bias that starts there gives every label the probability Σa/(Σa+Σb) by the loss's link: the frequency of the
     label as training will see it, so that no step is spent on learning it. For BCE over known labels z is the log-odds

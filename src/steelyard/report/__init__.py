@@ -1,6 +1,6 @@
 """Plots, tables for the terminal, and HTML pages in one file each."""
 
-from steelyard.report.canvas import to_png, to_svg
+from steelyard.report.canvas import save_figure, to_png, to_svg
 from steelyard.report.comparison import ComparedRun, write_comparison_page
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.history import history_curves, ratio_curves
@@ -31,6 +31,7 @@ __all__ = [
     "ratio_curves",
     "reliability_diagram",
     "resampling",
+    "save_figure",
     "score_counts",
     "score_histogram",
     "to_png",

@@ -1,4 +1,4 @@
-"""Style shared by all plots: colours for light and dark pages, axes, legends, SVG and PNG files."""
+"""Style shared by all plots: colours for light and dark pages, axes, legends, SVG, PNG and PDF files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steelyard._extras import needed
+from steelyard._files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +55,7 @@ _NIGHT = {
     "#147f8c": "#5fd0dd",
     "#5b6b7d": "#9fb0c2",
 }
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # the browser has fonts for scripts that matplotlib's own font lacks
     "text.parse_math": False,  # a label may hold $
     "font.family": "sans-serif",
@@ -75,6 +77,9 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
 }
 _TAG = re.compile(r"<[^<>]*>")
+_PLACE = re.compile(r"\b(?:d|x|y|transform)=\"[^\"]*\"")
+_FONTS = re.compile(r"(?<=font-family: )'DejaVu Sans'[^;\"]*")
+_DECIMALS = re.compile(r"(\.\d\d)\d+")
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 
 
@@ -96,7 +101,7 @@ def drawing(width: float = 9.0, height: float = 3.8, **grid: Any) -> Iterator[tu
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(**grid)
 
@@ -114,7 +119,9 @@ def to_svg(figure: Figure) -> str:
         >>> sy.report.to_svg(figure)[:5]
         '<?xml'
     """
-    return _saved(figure, "svg").decode()
+    text = _FONTS.sub("'DejaVu Sans', Verdana, sans-serif", _saved(figure, "svg").decode())  # of its widths
+    text = _PLACE.sub(lambda place: _DECIMALS.sub(r"\1", place[0]), text)  # hundredths of a point are enough
+    return re.sub(r"\n +", "\n", text)
 
 
 def to_png(figure: Figure) -> bytes:
@@ -131,6 +138,25 @@ def to_png(figure: Figure) -> bytes:
         b'PNG'
     """
     return _saved(figure, "png")
+
+
+def save_figure(figure: Figure, file: str | Path) -> None:
+    """Write a figure to a file, as its name ends: .svg (light and dark in one file), .png or .pdf.
+
+    Args:
+        figure: of Matplotlib, such as `unknown_rates` returns.
+        file: the path, whose folder is there.
+
+    Examples:
+        >>> import numpy as np
+        >>> import steelyard as sy
+        >>> figure = sy.report.unknown_rates(["cat"], np.array([3]), np.array([0.1]))
+        >>> sy.report.save_figure(figure, "unknown.pdf")
+    """
+    kind = Path(file).suffix
+    if kind not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"{file}: a figure is written as .svg, .png or .pdf")
+    write_atomic(file, by_night(to_svg(figure)) if kind == ".svg" else _saved(figure, kind[1:]))
 
 
 def by_night(svg: str) -> str:
@@ -216,8 +242,9 @@ def _saved(figure: Figure, format: str) -> bytes:
     import matplotlib as mpl
 
     content = io.BytesIO()
-    metadata = {"Date": None} if format == "svg" else None
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": "steelyard"}), warnings.catch_warnings():
+    nothing = {"svg": ("Date", "Creator", "Format", "Type"), "pdf": ("CreationDate", "Creator", "Producer")}
+    metadata = dict.fromkeys(nothing.get(format, ()))
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "steelyard"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the browser has it
         figure.savefig(content, format=format, metadata=metadata, dpi=110, bbox_inches="tight", pad_inches=0.08)
     return content.getvalue()

@@ -208,7 +208,7 @@ def retrieval_curves(
     with drawing(PANEL, 5.4 if several else 3.6, squeeze=False, **grid) as (figure, panels):
         axes, places = panels[0, 0], {name: i for i, name in enumerate(curves)}
         for name, curve, line in drawn:
-            style = {**look(places[name]), "ms": 4.5, "lw": 1.5, "ls": line}
+            style = {**look(places[name]), "ms": 4.5, "lw": 1.5, "ls": line, "clip_on": False}
             terms = [k for k, value in curve.by_terms.items() if np.isfinite(value)]
             values = 100 * np.array([curve.by_terms[k] for k in terms])
             axes.plot(terms, values, label=short(name) if line == "-" else None, **style)

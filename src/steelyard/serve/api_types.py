@@ -119,7 +119,7 @@ class PrecisionRecallCurve(BaseModel):
     threshold: list[float | None]
     precision: list[float | None]
     recall: list[float | None]
-    said: list[int]
+    decided: list[int]
     """Number of items at or above the threshold."""
 
 

@@ -95,7 +95,7 @@ def _curve(p: NDArray[np.float64], present: NDArray[np.bool_]) -> dict[str, Any]
         "threshold": [float(x) for x in curve.scores[kept]],
         "precision": numbers(curve.precision[kept]),
         "recall": numbers(curve.recall[kept]),
-        "said": [int(x) for x in curve.n_decided[kept]],
+        "decided": [int(x) for x in curve.n_decided[kept]],
     }
 
 

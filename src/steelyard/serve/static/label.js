@@ -49,7 +49,7 @@ export function labelPage(main, app, first) {
       const precision = page.curve.precision[i], recall = page.curve.recall[i];
       mark(precision, recall);
       const f1 = precision + recall ? (2 * precision * recall) / (precision + recall) : 0;
-      said.textContent = `At ${t.toFixed(3)}: ${plural(page.curve.said[i], "item")}, precision ${precision.toFixed(3)}, recall ${recall.toFixed(3)}, F1 ${f1.toFixed(3)}.`;
+      said.textContent = `At ${t.toFixed(3)}: ${plural(page.curve.decided[i], "item")}, precision ${precision.toFixed(3)}, recall ${recall.toFixed(3)}, F1 ${f1.toFixed(3)}.`;
     }
     const chosen = page.threshold === null ? null : el("button", { type: "button", onclick: () => { slider.value = page.threshold; at(page.threshold); } }, `Chosen: ${page.threshold.toFixed(3)}`);
     at(page.threshold ?? page.curve.threshold[nearest(1)]);
