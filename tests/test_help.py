@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from typing import Any, get_args
 
 import pytest
+import typer
 from typer.main import get_command
+from typer.models import OptionInfo
 
 import errors
 import steelyard
 from steelyard.annotation import next_cells
 from steelyard.calibrate.guarantees import Guarantee
 from steelyard.cli import app
-from steelyard.cli.group import SETTINGS, in_options
+from steelyard.cli.group import SETTINGS, UsageProblem, in_options
 from steelyard.config.sections import Calibration, Thresholds
 from steelyard.config.settings import Config
 from steelyard.data.opening import FORMATS
@@ -35,6 +38,24 @@ CHOICES = {
     ("next", "by"): get_args(next_cells.By),
     ("next", "unit"): ("cell", "item"),
 }
+
+
+def test_no_option_with_a_value_leaves_its_name_to_typer() -> None:
+    """Typer 0.27 made --DATA of the parameter `data` with the metavar DATA."""
+    for registered in app.registered_commands:
+        for name, parameter in signature(registered.callback).parameters.items():  # type: ignore[arg-type]
+            info = parameter.default
+            if isinstance(info, OptionInfo) and not isinstance(info.default, bool):
+                assert info.param_decls, (registered.name, name)
+    assert all(name == name.lower() for option in OPTIONS.values() for name in option.opts)
+
+
+def test_every_mistake_of_typer_has_the_root_that_the_command_line_catches() -> None:
+    """Typer 0.26 had its own copy of click's exceptions, and no public root for them."""
+    assert issubclass(UsageProblem, Exception)
+    assert issubclass(typer.BadParameter, UsageProblem)
+    with pytest.raises(UsageProblem):
+        app(["train", "--nonsense"], standalone_mode=False)
 
 
 def test_the_list_of_commands_is_grouped_and_whole() -> None:

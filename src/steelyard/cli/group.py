@@ -10,20 +10,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import cleandoc
+from inspect import cleandoc, signature
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from steelyard._signals import Stop, stoppable
 
-try:
-    from typer import TyperException as UsageProblem
-except ImportError:  # typer before 0.26 rests on click
-    from click import ClickException as UsageProblem  # type: ignore[assignment,import-not-found,no-redef,unused-ignore]
-
-
+UsageProblem: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__base__ is Exception)
+"""Root of what typer raises about a command line; its name and module differ between versions."""
 _F = TypeVar("_F", bound=Callable[..., None])
 _added: dict[str, typer.Typer] = {}
 TRAIN, USE, LABELS, OTHER = "Train and measure", "Use a run", "Improve the labels", "Other commands"
@@ -157,7 +154,17 @@ app = typer.Typer(
 
 def command(heading: str, name: str | None = None) -> Callable[[_F], _F]:
     """Return the decorator of a command, listed under `heading`."""
-    return app.command(name, cls=Command, rich_help_panel=heading)
+    register = app.command(name, cls=Command, rich_help_panel=heading)
+    return lambda function: register(_named(function))
+
+
+def _named(function: _F) -> _F:
+    """Name every option with a value after its parameter: typer 0.27 takes --DATA from the metavar DATA."""
+    for name, parameter in signature(function).parameters.items():
+        info = parameter.default
+        if isinstance(info, OptionInfo) and not info.param_decls and not isinstance(info.default, bool):
+            info.param_decls = (f"--{name.replace('_', '-')}",)
+    return function
 
 
 @app.callback()
@@ -218,7 +225,7 @@ def _said(problem: BaseException) -> int:
     return code
 
 
-def _about_value(problem: UsageProblem) -> str:
+def _about_value(problem: Any) -> str:
     """Return a sentence where an option takes a number and got none; typer words it differently in every version."""
     option, context = getattr(problem, "param", None), getattr(problem, "ctx", None)
     if type(problem) is not typer.BadParameter or option is None or context is None:
