@@ -267,8 +267,12 @@ def _over_features(job: Job) -> Result:
             job.progress(f"{source.name}, {setting}: {name}")
             names.append(f"{source.name}, {setting}: {name}")
             row = Row("auto", short_epochs(objective, labels), setting)
-            parts[f"{source.name}, {setting}"] = studied(job, source, setting, lambda _k, _data, row=row: [row])
+            parts[f"{source.name}, {setting}"] = studied(job, source, setting, partial(_one_row, row))
     return replace(beside(parts), notes=(f"auto chooses: {'; '.join(names)}",))
+
+
+def _one_row(row: Row, _positives: float, _data: str) -> Sequence[Row]:
+    return (row,)
 
 
 def _whatever_k(
