@@ -47,11 +47,11 @@ from steelyard.data.dataset import ArrayDataset
 from steelyard.data.part import open_part
 from steelyard.losses import BCE
 from steelyard.metrics import calibration_error, mean_average_precision, precision_recall_f1
-from steelyard.models.members import MemberSpec
+from steelyard.models.race.members import MemberSpec
 from steelyard.run.datasets import open_to_inspect
 from steelyard.training import small_models
-from steelyard.training.candidates import Items, Linear, View, macro_log_loss, n_folds_for
-from steelyard.training.race import RATE
+from steelyard.training.race.candidates import Items, Linear, View, macro_log_loss, n_folds_for
+from steelyard.training.race.course import RATE
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 10_000

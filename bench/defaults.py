@@ -39,7 +39,7 @@ from joblib import Parallel, delayed
 import steelyard as sy
 from steelyard.data import keep_labels, keep_positives, keep_single_positive, pareto_long_tail
 from steelyard.metrics import calibration_error, error_by_chance, mean_average_precision, precision_recall_f1
-from steelyard.training.candidates import macro_log_loss
+from steelyard.training.race.candidates import macro_log_loss
 from steelyard.training.small_models import baseline
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -25,8 +25,8 @@ from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE
 from steelyard.losses.loss import known_cells
 from steelyard.metrics import mean_average_precision
-from steelyard.training.candidates import FINE, Linear
-from steelyard.training.linear import LinearFit, fit_linear
+from steelyard.training.race.candidates import FINE, Linear
+from steelyard.training.race.linear import LinearFit, fit_linear
 from steelyard.training.small_models import standardised_view
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "annotation" / "next.json"

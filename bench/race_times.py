@@ -23,7 +23,7 @@ import steelyard as sy
 from steelyard._source import commit
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import known_cells
-from steelyard.training.linear import Rotation, fit_linear
+from steelyard.training.race.linear import Rotation, fit_linear
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "defaults" / "times.json"
 SHAPES = {"race-300": (300, 1500, 45, True), "race-31000": (31_000, 120, 101, False)}

@@ -25,9 +25,9 @@ from steelyard.losses import BCE, SPA, Asymmetric, Hill
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import PairLoss
 from steelyard.metrics import mean_average_precision
-from steelyard.models.members import MemberSpec
-from steelyard.training.candidates import ROUGH, Items, Linear, View, n_folds_for
-from steelyard.training.specs import LANDMARKS
+from steelyard.models.race.members import MemberSpec
+from steelyard.training.race.candidates import ROUGH, Items, Linear, View, n_folds_for
+from steelyard.training.race.specs import LANDMARKS
 
 LOSSES: dict[str, PairLoss] = {"bce": BCE(), "spa": SPA(), "asl": Asymmetric(), "hill": Hill()}
 SHARES = (0.01, 0.03, 0.1)

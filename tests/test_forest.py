@@ -12,10 +12,10 @@ from steelyard.export.onnx import export_run
 from steelyard.labels.targets import as_targets
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.metrics import mean_average_precision
-from steelyard.models.forest import ENOUGH, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
-from steelyard.models.members import Members, MemberSpec
-from steelyard.training.linear import fit_linear
-from steelyard.training.race import run_race
+from steelyard.models.race.forest import ENOUGH, PRIOR_WEIGHT, Forest, grow_forest, rounded_down
+from steelyard.models.race.members import Members, MemberSpec
+from steelyard.training.race.course import run_race
+from steelyard.training.race.linear import fit_linear
 
 
 def steps(n: int = 200, seed: int = 0, noise: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,12 +17,11 @@ from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.losses.table import TABLE
 from steelyard.metrics import mean_average_precision
-from steelyard.models.members import Member, Members, MemberSpec
-from steelyard.models.transforms import make_transform
+from steelyard.models.race.members import Member, Members, MemberSpec
+from steelyard.models.race.transforms import make_transform
 from steelyard.report.race_table import outcome_sentence
-from steelyard.training.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
-from steelyard.training.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
-from steelyard.training.race import (
+from steelyard.training.race.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
+from steelyard.training.race.course import (
     BUDGET,
     RATE,
     FinalistScores,
@@ -31,8 +30,9 @@ from steelyard.training.race import (
     winner,
     work_units,
 )
+from steelyard.training.race.linear import Rotation, fit_linear, is_convex, null_cost, start_from_bce, stationary_bias
+from steelyard.training.race.specs import linear_specs, loss_specs
 from steelyard.training.small_models import positives_only
-from steelyard.training.specs import linear_specs, loss_specs
 
 SHORT = {"train": {"budget": 1e9}}
 

@@ -206,7 +206,7 @@ def test_a_curve_says_what_lies_at_or_above_each_threshold() -> None:
     curve = page["curve"]
     assert len(curve["threshold"]) <= 300
     above = p[:, 0] >= np.array(curve["threshold"], np.float32)[:, None]
-    assert curve["said"] == above.sum(1).tolist()
+    assert curve["decided"] == above.sum(1).tolist()
     hits = (above & (y[:, 0] == 1)).sum(1)
     np.testing.assert_allclose(curve["precision"], hits / above.sum(1), atol=1e-6)
     np.testing.assert_allclose(curve["recall"], hits / y.sum(), atol=1e-6)

@@ -16,9 +16,10 @@ from steelyard.data.sparse import WIDE, SparseRows
 from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE, SPA
 from steelyard.losses.loss import known_cells
-from steelyard.models.transforms import make_transform
-from steelyard.training import linear, small_models
-from steelyard.training.linear import Rotation, fit_linear
+from steelyard.models.race.transforms import make_transform
+from steelyard.training import small_models
+from steelyard.training.race import linear
+from steelyard.training.race.linear import Rotation, fit_linear
 from steelyard.training.small_models import baseline, features_of
 
 

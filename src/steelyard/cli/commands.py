@@ -170,7 +170,7 @@ def train(
     # kept whole: most of it is its options, and what is left only passes each of them on
     from steelyard.run import command as jobs
     from steelyard.training import group
-    from steelyard.training.race import work_units
+    from steelyard.training.race.course import work_units
 
     if recipes:
         jobs.list_recipes()

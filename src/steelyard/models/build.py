@@ -19,11 +19,11 @@ from steelyard.models.cross_attention import CrossAttention
 from steelyard.models.heads import BottleneckHead, CosineHead, LinearHead, PlacesHead
 from steelyard.models.inputs import Input
 from steelyard.models.lite import KINDS, Lite
-from steelyard.models.members import Members
 from steelyard.models.ml_gcn import MLGCNHead, label_graph, label_vectors
 from steelyard.models.model import Model
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
 from steelyard.models.own import OWN, NoHead, own_module
+from steelyard.models.race.members import Members
 from steelyard.models.resnet import ResNet12, ResNet32
 from steelyard.models.resnet50 import ResNet50
 from steelyard.models.settings import ModelSettings
@@ -129,7 +129,7 @@ def with_members(model: Model, head: Members) -> Model:
         head: its new head, several small models that take the features of the backbone.
 
     Examples:
-        >>> from steelyard.models.members import Members, MemberSpec
+        >>> from steelyard.models.race.members import Members, MemberSpec
         >>> labels = sy.Labels([[1, 0], [0, 1]])
         >>> model = sy.models.build_model(sy.models.ModelSettings(), sy.models.Input("features", (4,)), labels)
         >>> sy.models.with_members(model, Members([MemberSpec("none")], 4, 2)).settings.head

@@ -12,9 +12,9 @@ from steelyard.data.subset import Labelled
 from steelyard.models.backbone import Backbone, ImageBackbone
 from steelyard.models.heads import PlacesHead
 from steelyard.models.inputs import Input
-from steelyard.models.members import Members
 from steelyard.models.normalise import Normalise
 from steelyard.models.oltr import ModulatedAttention, OLTRHead
+from steelyard.models.race.members import Members
 from steelyard.models.settings import ModelSettings
 
 

@@ -29,7 +29,7 @@ from steelyard.report.scores import better_by
 from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.training.batches import all_outputs
-from steelyard.training.candidates import macro_log_loss
+from steelyard.training.race.candidates import macro_log_loss
 
 _ROWS = 4096
 

@@ -31,9 +31,9 @@ from steelyard.run.validation import is_single_label, validator
 from steelyard.training import group, small_models
 from steelyard.training.batches import n_workers
 from steelyard.training.distributed import one_voice, together
-from steelyard.training.linear import is_convex
 from steelyard.training.loop import Outcome, train
 from steelyard.training.progress import Logged, Logger, TensorBoard, Watch, watch
+from steelyard.training.race.linear import is_convex
 from steelyard.training.settings import (
     LOOPS,
     AugmentSettings,

@@ -21,15 +21,15 @@ from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models import Input
 from steelyard.models.heads import LinearHead
-from steelyard.models.members import MemberSpec
 from steelyard.models.model import Model
-from steelyard.models.transforms import Standardised
+from steelyard.models.race.members import MemberSpec
+from steelyard.models.race.transforms import Standardised
 from steelyard.objective import Objective
 from steelyard.training.batches import is_array
-from steelyard.training.candidates import Items, Linear, View, n_folds_for
-from steelyard.training.linear import LinearFit
 from steelyard.training.loop import Outcome
-from steelyard.training.race import Race, Say, run_race
+from steelyard.training.race.candidates import Items, Linear, View, n_folds_for
+from steelyard.training.race.course import Race, Say, run_race
+from steelyard.training.race.linear import LinearFit
 
 FEW_NEGATIVES = 10
 """A label with fewer known negatives, while some of its cells are unknown, is one of which only positives are known."""

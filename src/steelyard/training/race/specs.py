@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from steelyard.data.sparse import FeatureMatrix, SparseRows
-from steelyard.models.forest import DIRECTIONS
-from steelyard.models.members import MemberSpec
-from steelyard.training.candidates import Items
-from steelyard.training.hidden import batch_size, most_steps
+from steelyard.models.race.forest import DIRECTIONS
+from steelyard.models.race.members import MemberSpec
+from steelyard.training.race.candidates import Items
+from steelyard.training.race.hidden import batch_size, most_steps
 
 LANDMARKS = 1500
 """Most items that stand for all in a kernel."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from steelyard.losses import BCE, SPA, Asymmetric
 from steelyard.losses.pair import PairLoss
-from steelyard.models.forest import Forest
-from steelyard.models.transforms import make_transform
+from steelyard.models.race.forest import Forest
+from steelyard.models.race.transforms import make_transform
 
 LOSSES: dict[str, type[PairLoss]] = {"bce": BCE, "spa": SPA, "asl": Asymmetric}
 """Losses a member may be trained with; the link is part of the member."""
@@ -21,7 +21,7 @@ class MemberSpec(NamedTuple):
     """Settings of a member, enough to rebuild it around its tensors."""
 
     transform: str
-    """See `steelyard.models.transforms`."""
+    """See `steelyard.models.race.transforms`."""
     kernel: str = ""
     """"gauss" or "laplace" for Nyström's features of a kernel; "" for none."""
     landmarks: int = 0

@@ -17,8 +17,8 @@ from steelyard.calibrate.crossfit import folds_of
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.losses.loss import Cells
 from steelyard.metrics import mean_average_precision
-from steelyard.models.members import Member, Members, MemberSpec
-from steelyard.training.candidates import (
+from steelyard.models.race.members import Member, Members, MemberSpec
+from steelyard.training.race.candidates import (
     TEMPERATURES,
     Items,
     Trial,
@@ -29,7 +29,7 @@ from steelyard.training.candidates import (
     tempered_log_loss,
     try_candidate,
 )
-from steelyard.training.specs import forest_specs, hidden_specs, linear_specs, loss_specs, work_of
+from steelyard.training.race.specs import forest_specs, hidden_specs, linear_specs, loss_specs, work_of
 
 FEWEST_FOR_HIDDEN = 160
 """Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""

@@ -12,7 +12,7 @@ from torch.optim.adamw import adamw
 
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import PairLoss
-from steelyard.training.linear import picked
+from steelyard.training.race.linear import picked
 
 RATE = 1e-3
 DECAY = 1e-4

@@ -17,11 +17,11 @@ from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
-from steelyard.models.forest import Forest, grow_forest
-from steelyard.models.members import LOSSES, Member, MemberSpec
-from steelyard.models.transforms import Transform, make_transform
-from steelyard.training.hidden import fit_hidden, most_steps
-from steelyard.training.linear import (
+from steelyard.models.race.forest import Forest, grow_forest
+from steelyard.models.race.members import LOSSES, Member, MemberSpec
+from steelyard.models.race.transforms import Transform, make_transform
+from steelyard.training.race.hidden import fit_hidden, most_steps
+from steelyard.training.race.linear import (
     TOLERANCE,
     LinearFit,
     Rotation,

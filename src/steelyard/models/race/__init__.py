@@ -1,0 +1,1 @@
+"""Models of the race: transforms of features, forests, and means of several models."""

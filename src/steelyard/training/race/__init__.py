@@ -1,0 +1,1 @@
+"""Small models over features: fitted to convergence, and which of them is best."""
