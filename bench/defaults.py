@@ -3,7 +3,8 @@
     python bench/defaults.py --data DATA [--sets emotions scene] [--settings full pal] [--methods auto lr] [--jobs 16]
 
 DATA holds `mulan/` (emotions, scene, yeast, bibtex as ARFF; enron, corel5k, delicious as npz) and
-`features/voc2012-lite0-160.npz`. Every (set, setting, method, seed) is one line of the ledger, docs/defaults/
+`features/voc2012-lite0-160.npz`, and for `--sets` of `FRESH`, tables that no rule was ever changed for, `fresh/`: ARFF
+and XML of their owners; what comes in one file is parted, two thirds to train on, by the order of seed 0. Every (set, setting, method, seed) is one line of the ledger, docs/defaults/
 ledger.jsonl; lines that are there are not measured again. README.md, gains.svg and results.json beside it are made from
 them.
 
@@ -44,6 +45,8 @@ from steelyard.training.small_models import baseline
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 SETS = ("emotions", "scene", "yeast", "enron", "bibtex", "corel5k", "delicious", "voc", "digits")
+FRESH = ("medical", "birds", "cal500", "genbase", "foodtruck", "plant", "human", "rcv1", "arts", "health", "business")
+FRESH += ("tmc2007",)
 SETTINGS = ("full", "pal", "ppl", "spl", "tail")
 PEERS = ("lr", "mlp", "knn", "trees")
 RECIPES = ("bce", "bce-ls", "focal", "asl", "spa", "spa-lpr", "two-way", "ldam", "plm", "rw", "cb", "r-bce", "db")
@@ -65,14 +68,31 @@ def load(name: str, data: Path) -> Arrays:
             known = [np.where(arrays[f"Y_{part}"] == 0, -1, arrays[f"Y_{part}"] == 1) for part in ("train", "val")]
             x = [arrays[f"X_{part}"].astype(np.float32) for part in ("train", "val")]
         return x[0], known[0].astype(np.int8), x[1], known[1].astype(np.int8)
+    if name in FRESH:
+        return _fresh(data / "fresh", name)
     file = data / "mulan" / f"{name}.npz"
     if file.exists():
         with np.load(file) as arrays:
             x, y = ([arrays[f"{kind}_{part}"] for part in ("train", "test")] for kind in "XY")
         return x[0].astype(np.float32), y[0].astype(np.int8), x[1].astype(np.float32), y[1].astype(np.int8)
-    parts = [sy.data.arff(data / "mulan" / f"{name}-{part}.arff") for part in ("train", "test")]
+    return _split_arff(data / "mulan", name)
+
+
+def _split_arff(folder: Path, name: str) -> Arrays:
+    parts = [sy.data.arff(folder / f"{name}-{part}.arff") for part in ("train", "test")]
     x_y = [array for part in parts for array in (np.asarray(part.inputs, np.float32), part.labels.values)]
     return x_y[0], x_y[1], x_y[2], x_y[3]
+
+
+def _fresh(folder: Path, name: str) -> Arrays:
+    whole = folder / f"{name}.arff"
+    if not whole.exists():
+        return _split_arff(folder, name)
+    read = sy.data.arff(whole)
+    x, y = np.asarray(read.inputs, np.float32), read.labels.values
+    order = np.random.default_rng(0).permutation(len(x))
+    train, test = np.split(order, [2 * len(x) // 3])
+    return x[train], y[train], x[test], y[test]
 
 
 def _digits() -> Arrays:

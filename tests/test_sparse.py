@@ -34,8 +34,10 @@ def items(n: int = 150, width: int = 60, n_labels: int = 3) -> tuple[Any, np.nda
 
 @pytest.mark.parametrize("loss", [BCE(), SPA()], ids=["bce", "spa"])
 @pytest.mark.parametrize("at_once", [4_000_000, 0], ids=["together", "in parts"])
-def test_a_sparse_fit_is_the_dense_one(loss: Any, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = items(n_labels=40 if at_once == 0 else 3, width=100)
+@pytest.mark.parametrize("width", [100, 400], ids=["by feature", "by item"])
+def test_a_sparse_fit_is_the_dense_one(loss: Any, at_once: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = items(n_labels=40 if at_once == 0 else 3, width=width)
+    assert linear.is_by_item(SparseRows(x)) == (width == 400)
     monkeypatch.setattr(linear, "_WEIGHTS_AT_ONCE", at_once)
     cells = known_cells(as_targets(torch.from_numpy(y), torch.empty(y.shape)), torch.float32)
     rotation = Rotation.of(torch.from_numpy(x.toarray()))

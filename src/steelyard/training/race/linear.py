@@ -1,4 +1,4 @@
-"""Linear heads trained to convergence: one quasi-Newton method over all labels at once."""
+"""Linear heads trained to convergence, all labels at once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells
 from steelyard.losses.pair import AnalyticLoss, PairLoss
 from steelyard.objective.start import FLOOR, start_at
+from steelyard.training.race.lbfgs import Vector, minimise
 
 TOLERANCE = 1e-6
 """A label has converged when the next step promises to lower its cost by less than this share of what it costs to
 predict its frequency for every item."""
 MOST_STEPS = 300
-_MEMORY = 10
 _CELLS_AT_ONCE = 1 << 17
 _WEIGHTS_AT_ONCE = 4_000_000
 """Weights of sparse features that are advanced together, of which the method keeps some twenty copies."""
+_ITEM_SPACE = 2
+"""Features per item from which weights of sparse features are kept as sums of items."""
 
 
 class LinearFit(NamedTuple):
@@ -32,6 +34,8 @@ class LinearFit(NamedTuple):
     bias: Tensor
     converged: Tensor
     steps: int
+    by_item: Tensor | None = None
+    """(N, L), where the weights were fitted as sums of items: weight = xᵀ · by_item."""
 
     def logits(self, x: FeatureMatrix) -> Tensor:
         """Return z (N, L) of features (N, F)."""
@@ -123,26 +127,41 @@ def fit_linear(
         tolerance: see `TOLERANCE`; independent of the scale of features and of how rare a label is.
         most_steps: after which labels that have not converged are left as they are.
     """
-    some = max(32, _WEIGHTS_AT_ONCE // (x.shape[1] + 1))
+    n_rows = 2 * len(x) if is_by_item(x) else x.shape[1]
+    some = max(32, _WEIGHTS_AT_ONCE // (n_rows + 1))
     if isinstance(x, SparseRows) and loss.n_labels is None and cells.a.shape[1] > some:
         parts = []  # labels do not depend on one another
         for first in range(0, cells.a.shape[1], some):
             labels = slice(first, first + some)
-            begin = start and LinearFit(start.weight[:, labels], start.bias[labels], start.converged[labels], 0)
+            begin = None if start is None else _of_labels(start, labels)
             few = picked(cells, (slice(None), labels))
             parts.append(fit_linear(x, few, loss, strength, begin, tolerance, most_steps))
-        weight = torch.cat([part.weight for part in parts], 1)
-        level, done = (torch.cat([getattr(part, name) for part in parts]) for name in ("bias", "converged"))
-        return LinearFit(weight, level, done, max(part.steps for part in parts))
+        return _joined(parts)
     bias = stationary_bias(loss, cells)
-    problem = _Regression(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
-    if start is None:
-        w = torch.zeros(x.shape[1] + 1, cells.a.shape[1], dtype=x.dtype, device=x.device)
-        w[-1] = bias.to(x.dtype)
-    else:
-        w = torch.cat([start.weight, start.bias[None]])
-    w, converged, steps = _minimise(problem, w, tolerance, most_steps)
-    return LinearFit(w[:-1], w[-1], converged, steps)
+    kind = _ItemRegression if is_by_item(x) else _Regression
+    problem = kind(x, cells, loss, 1.0 / strength, null_cost(loss, cells, bias))
+    return problem.fit(*minimise(problem, problem.start(start, bias), tolerance, most_steps))
+
+
+def is_by_item(x: FeatureMatrix) -> bool:
+    """Return whether weights are fitted as sums of items: sparse features outnumber the items, as in texts."""
+    return isinstance(x, SparseRows) and x.shape[1] >= _ITEM_SPACE * len(x)
+
+
+def _of_labels(fit: LinearFit, labels: slice) -> LinearFit:
+    by_item = None if fit.by_item is None else fit.by_item[:, labels]
+    return LinearFit(fit.weight[:, labels], fit.bias[labels], fit.converged[labels], 0, by_item)
+
+
+def _joined(fits: list[LinearFit]) -> LinearFit:
+    by_item = [fit.by_item for fit in fits if fit.by_item is not None]
+    return LinearFit(
+        torch.cat([fit.weight for fit in fits], 1),
+        torch.cat([fit.bias for fit in fits]),
+        torch.cat([fit.converged for fit in fits]),
+        max(fit.steps for fit in fits),
+        torch.cat(by_item, 1) if by_item else None,
+    )
 
 
 def is_convex(loss: PairLoss) -> bool:
@@ -180,13 +199,26 @@ def stationary_bias(loss: PairLoss, cells: Cells) -> Tensor:
 class _Regression:
     """Slopes of some labels' costs; labels that are done can be left out where the loss has no class-wise constants."""
 
-    def __init__(self, x: FeatureMatrix, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
+    def __init__(self, x: Any, cells: Cells, loss: PairLoss, penalty: float, null: Tensor) -> None:
         self.x, self.cells, self.loss, self.penalty, self.null = x, cells, loss, penalty, null
         self.weight = (cells.a + cells.b).sum(0).clamp_min(1.0)
         self.can_shrink = loss.n_labels is None
 
-    def logits(self, w: Tensor) -> Tensor:
-        return affine(self.x, w[:-1], w[-1])
+    def start(self, fit: LinearFit | None, bias: Tensor) -> Vector:
+        """Return where to begin: at a fit, or with weights of 0."""
+        if fit is None:
+            w = torch.zeros(self.x.shape[1] + 1, len(bias), dtype=self.x.dtype, device=self.x.device)
+            w[-1] = bias.to(w.dtype)
+            return Vector(w)
+        return Vector(torch.cat([fit.weight, fit.bias[None]]))
+
+    def fit(self, w: Tensor, converged: Tensor, steps: int) -> LinearFit:
+        """Return the model of the weights and biases (D + 1, L) that were reached."""
+        return LinearFit(w[:-1], w[-1], converged, steps)
+
+    def logits(self, w: Vector) -> Tensor:
+        """Return x · w + b, (N, L)."""
+        return affine(self.x, w.at[:-1], w.at[-1])
 
     def slope(self, z: Tensor) -> Tensor:
         """Return a ℓ₊'(z) + b ℓ₋'(z), (N, L)."""
@@ -195,28 +227,70 @@ class _Regression:
             slope_of(self.loss, z[rows], self.cells.rows(rows), out[rows])
         return out
 
-    def gradient(self, slope: Tensor, w: Tensor) -> Tensor:
-        g = torch.empty_like(w)
+    def gradient(self, slope: Tensor, w: Vector) -> Vector:
+        """Return the gradient of cost and penalty from the slopes of the logits, (N, L)."""
+        g = torch.empty_like(w.at)
         if isinstance(self.x, SparseRows):
-            torch.add(self.x.transposed_product(slope), w[:-1], alpha=self.penalty, out=g[:-1])
+            torch.add(self.x.transposed_product(slope), w.at[:-1], alpha=self.penalty, out=g[:-1])
         else:
-            torch.addmm(w[:-1], self.x.T, slope, beta=self.penalty, out=g[:-1])
+            torch.addmm(w.at[:-1], self.x.T, slope, beta=self.penalty, out=g[:-1])
         g[-1] = slope.sum(0)
-        return g
+        return Vector(g)
 
-    def curvature(self, w: Tensor) -> Tensor:
-        """Return a diagonal estimate (F + 1, L) of the Hessian, from the curvature at the biases."""
-        z, h = w[-1:].double(), 1e-3
+    def curvature(self, w: Vector) -> Tensor:
+        """Return a diagonal estimate (D + 1, L) of the Hessian, from the curvature at the biases."""
+        z, h = w.at[-1:].double(), 1e-3
         up, down = (_both_slopes(self.loss, z + s * h) for s in (1, -1))
         a, b = (part.sum(0, dtype=torch.float64) for part in (self.cells.a, self.cells.b))
         bend = ((up[0] - down[0])[0] * a + (up[1] - down[1])[0] * b) / (2 * h)
-        bend = bend.clamp_min(1e-6 * self.weight).to(w.dtype)
-        spread = self.x.mean_square().to(w.dtype) if isinstance(self.x, SparseRows) else self.x.square().mean(0)
-        return torch.cat([bend * spread[:, None] + self.penalty, bend[None]])
+        bend = bend.clamp_min(1e-6 * self.weight).to(w.at.dtype)
+        return torch.cat([bend * self.spread().to(w.at.dtype)[:, None] + self.penalty, bend[None]])
+
+    def spread(self) -> Tensor:
+        """Return the mean square of every coordinate of an item, (D,)."""
+        return self.x.mean_square() if isinstance(self.x, SparseRows) else self.x.square().mean(0)
 
     def only(self, keep: Tensor) -> _Regression:
         """Return the problem of some labels."""
-        return _Regression(self.x, picked(self.cells, (..., keep)), self.loss, self.penalty, self.null[keep])
+        return type(self)(self.x, picked(self.cells, (..., keep)), self.loss, self.penalty, self.null[keep])
+
+
+class _ItemRegression(_Regression):
+    """The same with weights that are sums of items, for sparse features that outnumber the items.
+
+    The optimum is such a sum, since its gradient is xᵀ·slope + w/C = 0, and so is every step from 0 that scales all
+    features alike. With fewer items than features there is less to keep and to add up.
+    """
+
+    def start(self, fit: LinearFit | None, bias: Tensor) -> Vector:
+        """Return where to begin: at a fit, or with weights of 0."""
+        if fit is None or fit.by_item is None:
+            alpha = torch.zeros(len(self.x) + 1, len(bias), dtype=self.x.dtype, device=self.x.device)
+            alpha[-1] = bias.to(alpha.dtype)
+        else:
+            alpha = torch.cat([fit.by_item, fit.bias[None]])
+        return self._with_image(alpha)
+
+    def _with_image(self, alpha: Tensor) -> Vector:
+        weight = self.x.transposed_product(alpha[:-1])
+        return Vector(alpha, torch.cat([self.x.affine(weight, alpha.new_zeros(alpha.shape[1])), alpha[-1:]]))
+
+    def fit(self, w: Tensor, converged: Tensor, steps: int) -> LinearFit:
+        """Return the model of the sums and biases (N + 1, L) that were reached."""
+        return LinearFit(self.x.transposed_product(w[:-1]), w[-1], converged, steps, w[:-1])
+
+    def logits(self, w: Vector) -> Tensor:
+        """Return x · w + b, (N, L)."""
+        return w.image[:-1] + w.image[-1]
+
+    def gradient(self, slope: Tensor, w: Vector) -> Vector:
+        """Return the gradient of cost and penalty from the slopes of the logits, (N, L)."""
+        return self._with_image(torch.cat([slope + self.penalty * w.at[:-1], slope.sum(0, keepdim=True)]))
+
+    def spread(self) -> Tensor:
+        """Return the mean square of a feature of an item, for every item the same, (N,)."""
+        mean: Tensor = self.x.mean_square().mean()
+        return mean.expand(len(self.x))
 
 
 def picked(cells: Cells, key: Any) -> Cells:
@@ -242,98 +316,3 @@ def _both_slopes(loss: PairLoss, z: Tensor) -> tuple[Tensor, Tensor]:
     slope_of(loss, z, Cells(one, zero), up)
     slope_of(loss, z, Cells(zero, one), down)
     return up, down
-
-
-class _Memory:
-    """The last steps of L-BFGS and what they say of the inverse Hessian."""
-
-    def __init__(self, diagonal: Tensor) -> None:
-        self.inverse = 1 / diagonal
-        self.scale = torch.ones_like(diagonal[0])
-        self.pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        """Return −H g by the two-loop recursion."""
-        q, alphas = gradient.clone(), []
-        for s, y, rho in reversed(self.pairs):
-            alpha = rho * (s * q).sum(0)
-            q.addcmul_(y, alpha.expand_as(y), value=-1)
-            alphas.append(alpha)
-        q *= self.inverse * self.scale
-        for (s, y, rho), alpha in zip(self.pairs, reversed(alphas), strict=True):
-            beta = rho * (y * q).sum(0)
-            q.addcmul_(s, (alpha - beta).expand_as(s))
-        return q.neg_()
-
-    def add(self, s: Tensor, y: Tensor) -> None:
-        """Record a step s and the change y of the gradient, except for labels whose slope did not rise."""
-        sy = (s * y).sum(0)
-        yhy = (y * y * self.inverse).sum(0)
-        good = sy > 1e-10 * yhy.clamp_min(1e-30)
-        self.scale = torch.where(good, (sy / yhy.clamp_min(1e-30)).clamp(1e-3, 1e3), self.scale)
-        self.pairs.append((s, y, torch.where(good, 1 / sy.clamp_min(1e-30), 0.0)))
-        del self.pairs[:-_MEMORY]
-
-    def only(self, keep: Tensor) -> None:
-        """Forget all but some labels."""
-        self.inverse, self.scale = self.inverse[:, keep], self.scale[keep]
-        self.pairs = [(s[:, keep], y[:, keep], rho[keep]) for s, y, rho in self.pairs]
-
-
-def _minimise(problem: _Regression, w: Tensor, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
-    """Return weights (F + 1, L), which labels converged, and the steps taken."""
-    result, converged = w.clone(), torch.zeros(w.shape[1], dtype=torch.bool, device=w.device)
-    place = torch.arange(w.shape[1], device=w.device)
-    z = problem.logits(w)
-    gradient = problem.gradient(problem.slope(z), w)
-    memory = _Memory(problem.curvature(w))
-    step = 0
-    for step in range(1, most_steps + 1):  # noqa: B007
-        d = memory.direction(gradient)
-        downhill = (gradient * d).sum(0)
-        if bool((downhill > 0).any()):  # rounding can turn a direction uphill
-            d = torch.where(downhill > 0, -gradient * memory.inverse, d)
-            downhill = (gradient * d).sum(0)
-        done = -downhill / 2 <= tolerance * problem.null
-        converged[place] = done
-        if bool(done.all()):
-            break
-        if problem.can_shrink and int((~done).sum()) <= 0.7 * len(done):
-            result[:, place] = w
-            keep = ~done
-            problem, place, done = problem.only(keep), place[keep], done[keep]
-            w, z, gradient, d = w[:, keep], z[:, keep], gradient[:, keep], d[:, keep]
-            memory.only(keep)
-        d[:, done] = 0.0
-        w, z, new = _advance(problem, w, z, d, gradient)
-        memory.add(*new[:2])
-        gradient = new[2]
-    result[:, place] = w
-    return result, converged, step
-
-
-def _advance(
-    problem: _Regression, w: Tensor, z: Tensor, d: Tensor, gradient: Tensor
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Return weights, logits and (step, change of the gradient, gradient) after a step along `d`.
-
-    A step that ends where the cost rises again by half the slope with which it began is shortened to where a straight
-    slope would be 0.
-    """
-    dz = problem.logits(d)
-    begun = (gradient * d).sum(0)
-    bend, pull = problem.penalty * d[:-1].square().sum(0), problem.penalty * (w[:-1] * d[:-1]).sum(0)
-    size = torch.ones_like(begun)
-    for _ in range(6):
-        near = torch.addcmul(z, dz, size.expand_as(dz))
-        slope = problem.slope(near)
-        ends = (slope * dz).sum(0) + pull + size * bend
-        over = ends > -0.5 * begun
-        if not bool(over.any()):
-            break
-        shorter = size * (begun / (begun - ends)).clamp(0.1, 0.9)
-        size = torch.where(over, shorter, size)
-    s = d * size
-    w = w + s
-    new = problem.gradient(slope, w)
-    return w, near, (s, new - gradient, new)
