@@ -1,4 +1,4 @@
-"""Straight calibration curves, log η/(1−η) = a z + b with a ≥ 0: how they are fitted, and the prior of each label."""
+"""Calibration lines, log η/(1−η) = a z + b with a ≥ 0: how they are fitted, and the prior of each label."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from steelyard.calibrate.calibrator import Chunk, Held, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
 PRIOR_POSITIVES = 20.0
-"""The worth of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
+"""Weight of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
 SHAPE_POSITIVES = 150.0
-"""The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
+"""The same for a label's own curve, which can go wrong in more ways than a line (chosen in the same way)."""
 IDENTITY_POSITIVES = 1.0
-"""The worth of σ in the pooled fit, in positives."""
+"""Weight of σ in the pooled fit, in positives."""
 
 
 def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positives: float) -> Tensor:
-    """Return λ = m/(m + n), the say of a prior beside a label's own n₊ positives and n₋ negatives.
+    """Return λ = m/(m + n), the weight of a prior beside a label's own n₊ positives and n₋ negatives.
 
     What labels tell about a calibration curve is limited by their rarer outcome: the information on a shift of the
     log-odds is Σ η(1−η), at most the number of positives of a rare label, however many negatives there are. So the
     prior's worth is stated in that unit, m labels of the rarer kind, and n is the count of the rarer kind, as observed
     or as the prior expects it (Σ q), whichever is more: five positives where a hundred are expected are no weak
     evidence. A fit to (1−λ) y + λ q, q the prior's η at the label's own logits, is the posterior mode when the prior
-    labelled cells with m such outcomes (a data-augmentation prior, the conjugate one of an exponential family). Five
-    positives of five expected leave four fifths of the say to m = 20; five thousand leave it .4 %; none where hundreds
-    are expected leaves it little, none where none is expected leaves it everything.
+    labelled cells with m such outcomes (a data-augmentation prior, the conjugate one of an exponential family). With
+    five positives of five expected, m = 20 has four fifths of the weight; with five thousand, .4 %; with none where
+    hundreds are expected, little; with none where none is expected, all of it.
 
     Args:
         present, absent: n₊ and n₋.

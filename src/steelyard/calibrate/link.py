@@ -1,4 +1,4 @@
-"""The probability that follows from the loss: the derived link as a calibrator, class-aware sampling undone."""
+"""The probability that follows from the loss: the derived link as a calibrator, with class-aware sampling undone."""
 
 from __future__ import annotations
 

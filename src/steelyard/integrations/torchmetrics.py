@@ -1,9 +1,9 @@
 """The metrics as torchmetrics classes: `update`, `compute`, `reset`, in a MetricCollection, under Lightning's `log`.
 
-Each is thin over a function of `steelyard.metrics` and gives its value on all batches together, in one process or many.
-`update(preds, target)` takes tensors (N, L); `target` is 1 present, 0 absent, −1 unknown (as if the cell were not
-there) or soft. Nothing is guessed: `MeanAveragePrecision` takes scores of any range, the others take probabilities and
-refuse logits. Values are float64 tensors, NaN where the metric is undefined.
+Each is a thin layer over a function of `steelyard.metrics` and gives its value on all batches together, in one process
+or many. `update(preds, target)` takes tensors (N, L); `target` is 1 present, 0 absent, −1 unknown (as if the cell were
+not there) or soft. Nothing is guessed: `MeanAveragePrecision` takes scores of any range, the others take probabilities
+and refuse logits. Values are float64 tensors, NaN where the metric is undefined.
 
 A MetricCollection lets metrics share what they keep if the names and first values of their states agree. The names here
 tell what is kept and by which settings, so that metrics share it exactly where that is right.
@@ -313,7 +313,7 @@ class ExactMatch(_Decided):
 
 
 class _MeanCost(Summed):
-    """The mean of what the known labels cost."""
+    """The mean cost of the known labels."""
 
     higher_is_better = False
     _cost: Callable[[Tensor, Tensor], Tensor]

@@ -289,13 +289,13 @@ class _Plan:
     ) -> None:
         self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
         self.registers = registers
-        """Of a thread, at most; None: as many as the compiler likes."""
+        """Maximum registers of a thread; None leaves it to the compiler."""
         self.compiled: Any = None
         self.last: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-        """The numbers of the launch before, and all that it was given beside tensors."""
+        """Numbers of the previous launch, and all its arguments besides tensors."""
 
     def arguments(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
-        """Return what a launch is given beside tensors: mostly what the one before was given."""
+        """Return the arguments of a launch besides tensors: mostly those of the launch before."""
         last = self.last
         if last is None or last[0] != numbers:
             self.last = last = numbers, (*self.whole, *numbers, *self.fixed)
@@ -306,7 +306,7 @@ _plans: dict[tuple[object, ...], _Plan] = {}
 
 
 def _plan(key: tuple[object, ...], make: Callable[[], _Plan]) -> _Plan:
-    """Return the plan of `key`, made the first time."""
+    """Return the plan of `key`, made at the first call."""
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
@@ -429,7 +429,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
         return
     kernel = getattr(import_module(f"steelyard.kernels.{_MODULES.get(plan.kernel, 'pairs')}"), plan.kernel)
     grid = (plan.programs, 1, 1)
-    given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
+    given = [tensors[0] if x is None else x for x in tensors]  # arguments that a kernel does not read must be something
     if device.type == "cpu":
         kernel[grid](*given, *rest)
         return
@@ -440,7 +440,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
 
 
 def _launcher(made: Any, grid: tuple[int, int, int]) -> Callable[[int, tuple[float, ...]], None]:
-    """Return how a compiled kernel is launched: with nobody who watches launches, without telling anybody."""
+    """Return how a compiled kernel is launched; without launch hooks, they are skipped."""
     import triton
     from triton import knobs
 

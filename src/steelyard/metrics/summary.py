@@ -325,7 +325,7 @@ def _over(a: Any, b: Any) -> float:
 
 
 def plain(tree: Any) -> Any:
-    """Return nested dicts and lists of plain Python values; None for what JSON has no number for."""
+    """Return nested dicts and lists of plain Python values; None for numbers that JSON lacks."""
     if isinstance(tree, dict):
         return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list):

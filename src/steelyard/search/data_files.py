@@ -160,7 +160,7 @@ class DataFile:
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
         chosen = ["id", "row", *(f"p{j}" for _, j in statement.columns if read)]
         limit = k
-        while True:  # until enough of the best are alive
+        while True:  # until enough of the best rows are not dead
             least = self._least(statement, own, limit, seconds)
             sql = statement.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
             best = self._kept(sql, limit * len(chosen), seconds)

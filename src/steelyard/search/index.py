@@ -336,7 +336,7 @@ def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) ->
         try:
             return opened(folder, pointer, threads, kept)
         except (FileNotFoundError, ValueError):
-            if pointers.read(folder) == pointer:  # else a writer finished meanwhile and removed files
+            if pointers.read(folder) == pointer:  # otherwise a writer finished meanwhile and removed files
                 raise
 
 

@@ -23,9 +23,9 @@ from steelyard.data.sparse import SparseRows
 FILE = "inputs.json"
 _FORMAT, _VERSION = "steelyard inputs", 1
 MOST_TERMS = 20_000
-"""Words, and pairs of words, those that occur most often."""
+"""Number of words, and of pairs of words, that are kept: the most frequent ones."""
 MOST_PARTS = 60_000
-"""Parts of words, those that occur most often."""
+"""Number of parts of words that are kept: the most frequent ones."""
 PAIRS = 0.5
 """Weight of pairs of words beside words."""
 _FEWEST_WITH_PART = 3
@@ -57,7 +57,7 @@ class Numbers:
 
     @classmethod
     def fitted(cls, values: Any) -> Numbers:
-        """Return what takes as many numbers per item."""
+        """Return an encoder for as many numbers per item."""
         return cls(1 if values.ndim == 1 else values.shape[1])
 
     def features(self, values: Any) -> Any:
@@ -219,7 +219,7 @@ class Encoder:
 
     @classmethod
     def fitted(cls, data: MixedDataset, texts: ColumnEncoder | None = None) -> Encoder:
-        """Return what encodes such items; no label is looked at.
+        """Return an encoder for such items; labels are not looked at.
 
         Args:
             data: the training items.

@@ -69,7 +69,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, at = torch.topk(scores, k, dim=1)
     last = values[:, -1:]
     short = k - (scores > last).sum(1, keepdim=True)  # how many of those equal to the last belong to the best
-    if bool(((scores == last).sum(1, keepdim=True) > short).any()):  # topk may have taken others of them
+    if bool(((scores == last).sum(1, keepdim=True) > short).any()):  # topk may have taken other ones of them
         equal = scores == last
         kept = (scores > last) | (equal & (equal.cumsum(1) <= short))
         at = kept.nonzero()[:, 1].view(len(scores), k)
