@@ -59,7 +59,7 @@ class PseudoLabels:
             raise ValueError(f"n_items and n_labels are {n_items} and {n_labels}: both must be at least 1")
         self.path, self.n_items, self.n_labels, self.feedback = Path(path), n_items, n_labels, feedback
         self.epoch = 1
-        self._held: _Held | None = None
+        self._held: _Generations | None = None
         self._pages = 0
         header = {"format": 2, "n_items": n_items, "n_labels": n_labels, "levels": LEVELS}
         self._open(header)
@@ -109,7 +109,7 @@ class PseudoLabels:
         What is written reaches the files by `flush`, and when the next epoch begins. For one process alone. Values
         and indices are not checked.
         """
-        self._held = _Held(self.n_items, self.n_labels, device)
+        self._held = _Generations(self.n_items, self.n_labels, device)
         self._fill_held(self._held)
 
     def let_go(self) -> None:
@@ -196,13 +196,13 @@ class PseudoLabels:
                 values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
             self._pages = 0
 
-    def _fill_held(self, held: _Held) -> None:
+    def _fill_held(self, held: _Generations) -> None:
         """Load from the files what this epoch reads, and what it has already written."""
         held.before.copy_(torch.from_numpy(self._values[(self.epoch - 1) % 2]))
         held.current.copy_(torch.from_numpy(self._values[self.epoch % 2]))
         held.visited.copy_(torch.from_numpy(self._visited[self.epoch % 2] == self.epoch))
 
-    def _write_held(self, held: _Held) -> None:
+    def _write_held(self, held: _Generations) -> None:
         """Write to the files what this epoch has written."""
         rows = held.visited.nonzero().flatten()
         for some in rows.split(65536):
@@ -221,7 +221,7 @@ class PseudoLabels:
         return rows
 
 
-class _Held:
+class _Generations:
     """Two generations on a device: what this epoch reads, what it writes, and the items it has written."""
 
     def __init__(self, n_items: int, n_labels: int, device: torch.device) -> None:

@@ -12,7 +12,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from steelyard.calibrate.link import MAX_STEPS, Step, loop
+from steelyard.calibrate.link import MAX_STEPS, StepFunction, loop
 from steelyard.calibrate.probability import ProbabilityModel
 
 _aten = torch.ops.aten
@@ -130,7 +130,7 @@ def _keep_digits(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _graph_loop(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+def _graph_loop(step: StepFunction, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     """Repeat a step of `undo_class_aware` until nothing moves, as a loop of the graph."""
 
     def goes_on(i: Tensor, s: Tensor, moved: Tensor, *given: Tensor) -> Tensor:

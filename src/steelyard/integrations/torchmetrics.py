@@ -205,7 +205,7 @@ class _Decided(Summed):
         return Pair(decided, pair.targets, pair.known, pair.from_numpy)
 
 
-class _ByLabel(_Decided):
+class _LabelRatio(_Decided):
     """A ratio of true, predicted and actual positives of each label."""
 
     _ratio: int
@@ -227,7 +227,7 @@ class _ByLabel(_Decided):
         return value.mean() if self.average == "macro" else value
 
 
-class LabelPrecision(_ByLabel):
+class LabelPrecision(_LabelRatio):
     """Precision TP/(TP+FP) of the decisions η ≥ threshold, 0 if nothing is predicted.
 
     Args:
@@ -245,7 +245,7 @@ class LabelPrecision(_ByLabel):
     _ratio = 0
 
 
-class LabelRecall(_ByLabel):
+class LabelRecall(_LabelRatio):
     """Recall TP/(TP+FN) of the decisions η ≥ threshold, 0 if a label has no known positive.
 
     Args:
@@ -263,7 +263,7 @@ class LabelRecall(_ByLabel):
     _ratio = 1
 
 
-class LabelF1(_ByLabel):
+class LabelF1(_LabelRatio):
     """F1 = 2TP/(2TP+FP+FN) of the decisions η ≥ threshold, 0 if nothing is predicted and no positive is known.
 
     Args:

@@ -20,7 +20,7 @@ from steelyard._files import naming, put
 from steelyard.labels.ids import Ids, check_several
 from steelyard.search import pointer as pointers
 from steelyard.search.check import trust
-from steelyard.search.data_files import FENCE, Generation, Row, ask, attach, column, columns, connect, tables
+from steelyard.search.data_files import FENCE, Generation, RowPlace, ask, attach, column, columns, connect, tables
 from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
@@ -105,7 +105,7 @@ def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
 
 
 def write(
-    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], notes: Mapping[str, Any]
+    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[RowPlace], notes: Mapping[str, Any]
 ) -> Pointer:
     """Write the generation after `before`: one more data file, into which smaller ones before it are merged.
 
@@ -159,7 +159,9 @@ def _first_merged(before: Generation, size: int) -> int:
     return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
 
 
-def _write_file(folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], first: int) -> FileFacts:
+def _write_file(
+    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[RowPlace], first: int
+) -> FileFacts:
     """Write one more data file, merged with those from `first` on; it is on disk but not in use yet."""
     dead = [file_dead | {row for m, row in gone if m == n} for n, file_dead in enumerate(before.dead)]
     noted = {row for row in gone if row[0] < first}

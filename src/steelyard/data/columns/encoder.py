@@ -138,7 +138,7 @@ class TfIdf:
 
 @final
 @dataclass(frozen=True)
-class Terms:
+class TextTerms:
     """TF-IDF of words, pairs of words and parts of words side by side, of norm 1 together.
 
     blocks: TF-IDF of each kind of terms.
@@ -151,7 +151,7 @@ class Terms:
     takes: ClassVar[Kind] = "text"
 
     @classmethod
-    def fitted(cls, values: Any) -> Terms:
+    def fitted(cls, values: Any) -> TextTerms:
         """Count the terms of texts: words of two items if there are any, else of one; pairs and parts if there are any.
 
         Kinds are counted apart, since frequent pairs would crowd out the rare words that name rare labels. Parts that
@@ -169,7 +169,7 @@ class Terms:
         return cls(blocks, weights)
 
     @classmethod
-    def of_description(cls, content: dict[str, Any]) -> Terms:
+    def of_description(cls, content: dict[str, Any]) -> TextTerms:
         """Return what `asdict` described."""
         return cls(tuple(TfIdf(**_tuples(block)) for block in content["blocks"]), tuple(content["weights"]))
 
@@ -203,7 +203,7 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
-_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf, Terms)}
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf, TextTerms)}
 _DEFAULT: dict[Kind, Any] = {kind.takes: kind for kind in _KINDS.values()}
 
 
@@ -298,7 +298,7 @@ _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
 def _loaded(entry: dict[str, Any], run: Path) -> ColumnEncoder:
     if (name := entry.pop("kind")) == Sentences.kind:
         return Sentences.of_description(entry, run)
-    if name == Terms.kind:
-        return Terms.of_description(entry)
+    if name == TextTerms.kind:
+        return TextTerms.of_description(entry)
     encoder: ColumnEncoder = _KINDS[name](**_tuples(entry))
     return encoder

@@ -205,7 +205,7 @@ def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:
     return dataclasses.replace(guessed, unused=tuple(c for c in source.columns if c not in used))
 
 
-class _Inputs(NamedTuple):
+class _InputColumns(NamedTuple):
     """Parts of the input, named as in `Guess`."""
 
     images: Path | None
@@ -214,7 +214,9 @@ class _Inputs(NamedTuple):
     categories: tuple[str, ...]
 
 
-def _inputs(columns: Columns, given: Guess, item: str | None, form: Form, texts: Sequence[str], near: bool) -> _Inputs:
+def _inputs(
+    columns: Columns, given: Guess, item: str | None, form: Form, texts: Sequence[str], near: bool
+) -> _InputColumns:
     """Return the input: images, else texts, else the columns of numbers; `texts` are the columns of sentences."""
     source, images, text = columns.source, given.images, given.text
     own = given.embeddings is None  # whether the input is in the manifest, or named by it
@@ -236,7 +238,7 @@ def _inputs(columns: Columns, given: Guess, item: str | None, form: Form, texts:
         features = tuple(name for name in source.columns if name in numbers)
     if near and own and images is None and not (features or text or categories) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    return _Inputs(images, text, features, categories)
+    return _InputColumns(images, text, features, categories)
 
 
 def _check(source: Manifest, given: Guess) -> None:
