@@ -2,11 +2,11 @@
 
     python bench/defaults.py --data DATA [--sets emotions scene] [--settings full pal] [--methods auto lr] [--jobs 16]
 
-DATA holds `mulan/` (emotions, scene, yeast, bibtex as ARFF; enron, corel5k, delicious as npz) and
-`features/voc2012-lite0-160.npz`, and for `--sets` of `FRESH`, tables that no rule was ever changed for, `fresh/`: ARFF
-and XML of their owners; what comes in one file is parted, two thirds to train on, by the order of seed 0. Every (set, setting, method, seed) is one line of the ledger, docs/defaults/
-ledger.jsonl; lines that are there are not measured again. README.md, gains.svg and results.json beside it are made from
-them.
+DATA holds `mulan/` (emotions, scene, yeast, bibtex as ARFF; enron, corel5k, delicious as npz),
+`features/voc2012-lite0-160.npz` and, for `--sets` of `FRESH`, tables by which no rule was chosen, `fresh/`: their
+owners' ARFF and XML files; of one file two thirds are trained on. Every (set, setting, method, seed) is one line of the
+ledger, docs/defaults/ledger.jsonl; lines that are there are not measured again. README.md, gains.svg and results.json
+beside it are made from them.
 
 Settings: all labels; pal, 30 % of the labels known; ppl, 30 % of the positives known; spl, one positive per item known;
 tail, a long tail cut out of the training items (`pareto_long_tail`). Peers know labels as a user would use them: with
