@@ -17,7 +17,7 @@ from steelyard.balance.split import stratified_split
 from steelyard.calibrate.calibrator import Calibrator
 from steelyard.calibrate.isotonic import Isotonic
 from steelyard.calibrate.label_sets import LabelSets
-from steelyard.calibrate.scaling import Platt, Temperature
+from steelyard.calibrate.scaling import Platt, Scaling, Temperature
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.targets import labels_of_all_frequencies
 
@@ -128,10 +128,15 @@ def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     """Return the log-odds that a calibrator gives scores (N, L), float64, in the order of the scores.
 
     The steps of `Isotonic` and lines of slope 0 tie items that the scores distinguish, which would cost mean average
-    precision: curves get a slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
+    precision: they get a slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
     """
     odds: Tensor = calibrator.log_odds(scores)
-    return odds + TILT * scores.sign() * (1 - 10 / (10 + scores.abs()))
+    if isinstance(calibrator, Scaling):
+        flat = calibrator.slope == 0
+    else:
+        flat = torch.tensor([isinstance(calibrator, Isotonic)])
+    tilted = odds + TILT * scores.sign() * (1 - 10 / (10 + scores.abs()))
+    return torch.where(flat, tilted, odds) if bool(flat.any()) else odds
 
 
 class CalibratorChoice(NamedTuple):
