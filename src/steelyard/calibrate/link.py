@@ -216,7 +216,11 @@ def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
 
 
 def trained_link(
-    built: Loss | WeightedLoss, objective: Objective, counts: Tensor, class_aware: bool
+    built: Loss | WeightedLoss,
+    objective: Objective,
+    counts: Tensor,
+    class_aware: bool,
+    drawn_odds: Tensor | None = None,
 ) -> tuple[Link | None, str]:
     """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
 
@@ -225,8 +229,10 @@ def trained_link(
         objective: as training left it.
         counts: positives of each class (L,), float64.
         class_aware: whether items were drawn by `ClassAware`.
+        drawn_odds: by how much the sampler raised the odds of each label, (L,); None for 1.
     """
     w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
+    w_pos = w_pos if drawn_odds is None else w_pos * drawn_odds
     try:
         if objective.resolver.no_link:
             raise NoLink(objective.resolver.no_link)

@@ -98,6 +98,7 @@ class ProbabilityModel:
         counts: ArrayLike,
         n_known: int | ArrayLike,
         class_aware: bool = False,
+        drawn_odds: ArrayLike | None = None,
     ) -> ProbabilityModel:
         """Return the model that follows from training alone: the link with the class weights it ended with.
 
@@ -107,13 +108,15 @@ class ProbabilityModel:
             counts: positives of each label in training, (L,).
             n_known: known labels, a number or (L,); as for the objective, all items where unknown ones are negatives.
             class_aware: whether items were drawn by `ClassAware`.
+            drawn_odds: by how much another sampler raised the odds of each label, (L,), such as `Undersample`.
         """
         n = as_vector(counts).cpu()
         known = as_vector(n_known).cpu().expand(len(n))
         built = make_loss(loss_part, n, known)
         if not same_link(objective, built):
             raise ValueError(f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it is of")
-        link, why = trained_link(built, objective, n, class_aware)
+        odds = None if drawn_odds is None else as_vector(drawn_odds).cpu()
+        link, why = trained_link(built, objective, n, class_aware, odds)
         return cls(loss_part, n.numpy(), known.numpy(), built, link, why)
 
     @property

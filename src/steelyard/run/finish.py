@@ -35,7 +35,7 @@ from steelyard.run.learn import TrainingResult, TrainRequest
 from steelyard.run.run_report import write_card, write_report
 from steelyard.run.search import INDEX
 from steelyard.training import group, small_models
-from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
+from steelyard.training.batches import all_outputs, drawn_odds, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
 
 _RESAMPLES, _RESAMPLED_CELLS = 200, 50_000
@@ -249,7 +249,12 @@ def reading_of(
     class_aware = config.train.sampler.kind == "class_aware"
     in_twos = config.train.augment.overlay == 1
     reading = ProbabilityModel.of_objective(
-        objective, config.objective.loss, labels.counts, known, class_aware and not in_twos
+        objective,
+        config.objective.loss,
+        labels.counts,
+        known,
+        class_aware and not in_twos,
+        drawn_odds(config.train.sampler, labels, config.train.seed),
     )
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
     reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds, refitted)

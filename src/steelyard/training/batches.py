@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
+from steelyard._arrays import slices
 from steelyard.balance.processes import n_processes
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
@@ -61,6 +62,21 @@ def item_frequencies(settings: SamplerSettings, labels: Labels, seed: int) -> ND
         sampler.set_epoch(1)
         return np.bincount(sampler.left(), minlength=labels.n_items).astype(np.float64)
     return None
+
+
+def drawn_odds(settings: SamplerSettings, labels: Labels, seed: int) -> NDArray[np.float64] | None:
+    """Return by how much undersampling raises the odds of each label, (L,); None for other samplers."""
+    if settings.kind != "undersample":
+        return None
+    chances = item_frequencies(settings, labels, seed)
+    assert chances is not None
+    present, known = np.zeros(labels.n_labels), np.zeros(labels.n_labels)
+    for rows in slices((labels.n_items, labels.n_labels), 1 << 24):
+        values = labels.rows(np.arange(labels.n_items)[rows])
+        present += chances[rows] @ np.where(values >= 0, values, 0)
+        known += chances[rows] @ (values >= 0)
+    odds = (present + 0.5) / (known - present + 0.5)
+    return np.asarray(odds * (labels.n_known - labels.counts + 0.5) / (labels.counts + 0.5))
 
 
 class Batches(ABC):

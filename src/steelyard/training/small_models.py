@@ -166,8 +166,9 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     trial, fits = model.chosen()
     logits = torch.empty(targets.shape)
     for fold, fit in fits.items():
-        held = view.items.split(fold)[1]
-        logits[held.cpu()] = fit.logits(view.rotation.x[held]).cpu()
+        rows, held = view.items.split(fold)
+        shift = view.items.level_shift(rows, model.loss)
+        logits[held.cpu()] = (fit.logits(view.rotation.x[held]) + shift).cpu()
     fit = _of_features(model.refit(trial.strength), view)
     return fit, OutOfFold(logits, targets, view.items.folds), trial.converged
 
