@@ -571,7 +571,7 @@ def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step:
     assert "unfinished run" in typed("predict", tmp_path / "run", tmp_path).line
     said = done(*asked, "--out", tmp_path / "run")
     if (epoch, step) != (1, 1):
-        assert f"Going on with epoch {epoch}" in said.out
+        assert f"Resuming at epoch {epoch}" in said.out
     assert left_by(tmp_path / "run", ("config.toml",)) == wanted
 
 

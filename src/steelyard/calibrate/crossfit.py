@@ -35,9 +35,9 @@ LARGE = 4e6
 CHOOSING_LABELS = 200
 """Labels that suffice to choose among calibrators."""
 FEWEST = 10
-"""Below this many known positives, or negatives, nothing is to be learned from leaving some out."""
+"""With fewer known positives, or negatives, cross-fitting teaches nothing."""
 TILT = 5e-4
-"""In log-odds, at either end: what keeps items apart that a flat part of a calibration curve would tie."""
+"""Log-odds at either end that keep items apart which a flat part of a calibration curve would tie."""
 
 
 def folds_of(

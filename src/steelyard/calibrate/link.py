@@ -1,4 +1,4 @@
-"""The probability that follows from the loss: the derived link as a calibrator, class-aware sampling undone."""
+"""The probability that follows from the loss: the derived link as a calibrator, with class-aware sampling undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.metrics.inputs import paired
 from steelyard.objective.objective import Objective
 
-Step = Callable[..., tuple[Tensor, Tensor]]
+StepFunction = Callable[..., tuple[Tensor, Tensor]]
 MAX_STEPS = 200
 
 
@@ -93,7 +93,7 @@ def _step(s: Tensor, p: Tensor, q: Tensor, n: Tensor, visited: Tensor, floor: Te
     return torch.where(value < 0, torch.minimum(following, s), s), moved
 
 
-def _repeated(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+def _repeated(step: StepFunction, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     for _ in range(MAX_STEPS):
         s, moved = step(s, *given)
         if not bool(moved.any()):
@@ -101,7 +101,7 @@ def _repeated(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     return s
 
 
-loop: ContextVar[Callable[[Step, Tensor, tuple[Tensor, ...]], Tensor]] = ContextVar("loop", default=_repeated)
+loop: ContextVar[Callable[[StepFunction, Tensor, tuple[Tensor, ...]], Tensor]] = ContextVar("loop", default=_repeated)
 """Repeats a step until nothing moves; export puts a loop of its graph here."""
 
 

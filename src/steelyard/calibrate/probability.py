@@ -30,7 +30,7 @@ from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
 LEAST = 1e-15
-"""Probabilities nearer to 0 or 1 count as this far from it, with label sets."""
+"""With label sets, probabilities closer to 0 or 1 than this count as this far away."""
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -124,7 +124,7 @@ class ProbabilityModel:
 
     @property
     def prior(self) -> Floats:
-        """π, the frequency of each label, (L,), that η is calibrated for; NaN where nothing is known of it.
+        """π, the frequency of each label, (L,), that η is calibrated for; NaN where nothing is known about a label.
 
         Training's, or of a fitted calibrator the mean η of the items it was fitted to: what the labels' own frequency
         is where they are many. A prior estimated on those items is then this one.
@@ -201,7 +201,7 @@ class ProbabilityModel:
         return self._shifted(self._calibrated(self._scores(z)))
 
     def _scores(self, z: Tensor) -> Tensor:
-        """Return what calibrators take, float64: the link's log-odds, or what is nearest to them."""
+        """Return the input of calibrators, float64: the link's log-odds, or what comes closest to them."""
         if self.kind == "none":
             return z.clamp(LOG_ZERO, -LOG_ZERO)
         if self.link is not None and self.base != "logits":

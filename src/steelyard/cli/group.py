@@ -40,7 +40,7 @@ def _installed() -> dict[str, typer.Typer]:
 
 
 class Interrupted(Exception):
-    """Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its words."""
+    """Raised for Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its message."""
 
 
 ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
@@ -159,7 +159,7 @@ def command(heading: str, name: str | None = None) -> Callable[[_F], _F]:
 
 
 def _named(function: _F) -> _F:
-    """Name every option with a value after its parameter: typer 0.27 takes --DATA from the metavar DATA."""
+    """Name every option with a value after its parameter: typer 0.27 derives --DATA from the metavar DATA."""
     for name, parameter in signature(function).parameters.items():
         info = parameter.default
         if isinstance(info, OptionInfo) and not info.param_decls and not isinstance(info.default, bool):
@@ -185,7 +185,7 @@ def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C or SIGTERM (one line on stderr), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
+            stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another one
     try:
         with stoppable() as stop:
             try:
@@ -193,17 +193,17 @@ def main() -> None:
                 return
             except BaseException as problem:
                 stop.deafen()
-                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
+                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # an imported library hid it
                 code = _said(Interrupted("stopped") if lost else problem)
     except KeyboardInterrupt:  # in the moment before it is listened for
         code = _said(Interrupted("stopped"))
     finally:
-        atexit.register(Stop().deafen)  # the outcome is told: a signal while Python shuts down does not change it
+        atexit.register(Stop().deafen)  # the outcome is printed: a signal while Python shuts down does not change it
     sys.exit(code)
 
 
 def _said(problem: BaseException) -> int:
-    """Print in one line on stderr what ended a command, and return the exit code; an error of ours is raised."""
+    """Print in one line on stderr why a command ended, and return the exit code; an error of ours is raised."""
     if isinstance(problem, SystemExit):
         return int(problem.code or 0)
     code = 2
@@ -286,7 +286,7 @@ _NUMBERS = {int: "a whole number", float: "a number"}
 
 @contextmanager
 def last_words() -> Iterator[None]:
-    """End a failing process of several at once: torch would wait for the others at exit, perhaps for ever."""
+    """End a failing process of several at once: torch would wait for the others at exit, perhaps forever."""
     try:
         yield
     except BaseException as problem:

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import SOFTPLUS, KernelPair, KernelRebalanced, KernelRule, Mask, _Plan, _plan, _run, _word
+from steelyard.kernels.fused import (
+    SOFTPLUS,
+    KernelPair,
+    KernelRebalanced,
+    KernelRule,
+    Mask,
+    _LaunchPlan,
+    _plan,
+    _run,
+    _word,
+)
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -79,7 +89,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Ten
     if n_listed:
         picked = torch.empty(n_listed, dtype=bits.dtype, device=device)
         plan = _plan(
-            ("pick", *key[:6]), lambda: _Plan("pick", groups, (width, shape[3]), (mark, _LISTED), _LISTED_WARPS)
+            ("pick", *key[:6]), lambda: _LaunchPlan("pick", groups, (width, shape[3]), (mark, _LISTED), _LISTED_WARPS)
         )
         _run(plan, device, (bits, picked, listed.rows, listed.labels), plan.arguments((n_listed, start)))
     if terms.absent != 0:
@@ -89,7 +99,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Ten
         fixed = (*pair, *how, weighed, product, wide, _STAGES, *_TILE)
         plan = _plan(
             ("slopes", *key, weighed, _TILE, _WARPS, _STAGES, rows_each),
-            lambda: _Plan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),
+            lambda: _LaunchPlan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),
         )
         _run(plan, device, (bits, *tensors, costs, sums), plan.arguments((start, terms.absent, *numbers)))
     else:
@@ -100,7 +110,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Ten
         fixed = (*pair, *how, by_cell, rule.assumed, wide, _LISTED)
         plan = _plan(
             ("put", *key, by_cell, rule.assumed),
-            lambda: _Plan("put", groups, (width, shape[2], shape[3]), fixed, _LISTED_WARPS),
+            lambda: _LaunchPlan("put", groups, (width, shape[2], shape[3]), fixed, _LISTED_WARPS),
         )
         given = (bits, picked, *listed, terms.by_cell, *tensors, costs[-_LISTED_PROGRAMS:], sums)
         _run(plan, device, given, plan.arguments((n_listed, start, rule.negative, rule.unknown, *numbers)))
@@ -159,7 +169,7 @@ def update_(
     dtypes = tuple(None if x is None else x.dtype for x in (weight, gradient, *states))
     plan = _plan(
         ("update", weight.device.index, rows, group, dtypes, kind, small, stochastic, each, _LANE_WARPS, _HINT),
-        lambda: _Plan(
+        lambda: _LaunchPlan(
             "update", -(-rows // each), (rows, group), (kind, small, stochastic, _HINT, each, lanes), _LANE_WARPS
         ),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from steelyard._arrays import Array
-from steelyard.metrics import CalibrationError, calibration_error, label_groups
+from steelyard.metrics import CalibrationErrors, calibration_error, label_groups
 from steelyard.report.headline import plural
 
 
@@ -106,15 +106,15 @@ class Evaluated:
             return {"the only label": order}
         return {f"the {half:,} most frequent": order[:half], f"the {half:,} rarest": order[-half:]}
 
-    def calibration(self) -> CalibrationError | None:
+    def calibration(self) -> CalibrationErrors | None:
         """Return the pooled calibration error of η; None where there is no η, or no item."""
         return self._error(self.probabilities)
 
-    def raw_calibration(self) -> CalibrationError | None:
+    def raw_calibration(self) -> CalibrationErrors | None:
         """Return the pooled calibration error of σ(z); None without logits or items, or where σ(z) is η."""
         return self._error(self.sigmoid())
 
-    def _error(self, probabilities: Array | None) -> CalibrationError | None:
+    def _error(self, probabilities: Array | None) -> CalibrationErrors | None:
         if probabilities is None or not self.n_items:
             return None
         return calibration_error(np.asarray(probabilities), np.asarray(self.targets), self.bins)

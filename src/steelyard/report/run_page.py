@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.metrics import CalibrationError, average_precision
+from steelyard.metrics import CalibrationErrors, average_precision
 from steelyard.report.canvas import MOST_NAMES, OWN, SIGMOID
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import Metrics, column, get, groups_of, headline, percent, plural, scores_of
@@ -120,7 +120,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: CalibrationError | None) -> Iterator[Picture]:
+def _trust(evaluated: Evaluated, error: CalibrationErrors | None, raw: CalibrationErrors | None) -> Iterator[Picture]:
     errors = {"σ(z)": (SIGMOID, raw), "probability" if raw is None else "η": (OWN, error)}
     drawn = [(name, place, e) for name, (place, e) in errors.items() if e is not None]
     readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, _, e in drawn]

@@ -39,7 +39,7 @@ def refuse(config: Config, datasets: Datasets) -> None:
 
 
 def _check_rate(optimizer: OptimizerSettings) -> None:
-    """Raise for a learning rate whose first step overflows float32: torch's own error would not name the setting."""
+    """Raise for a learning rate whose first step overflows float32, since torch's error would not name the setting."""
     first = 1 / (1 - optimizer.betas[0]) if optimizer.kind == "adamw" else 1.0
     if optimizer.lr * first * max(1.0, optimizer.weight_decay) > float(np.finfo(np.float32).max):
         raise ValueError(f"optimizer.lr is {optimizer.lr:g}, so the first step overflows float32: lower it")

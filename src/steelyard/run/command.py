@@ -178,7 +178,7 @@ def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, a
     """Measure a run, on other data or on its own test or validation items."""
     on = judged_on(run, other, deploy_prior, bootstrap)
     metrics = evaluation.report(on.trained, on.judged, on.settings)
-    if other.data is None:  # what training measured of baselines on the run's own items needs no second fit
+    if other.data is None:  # training has measured the baselines on the run's own items: no second fit
         data = run_config(run).data
         part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
         stored = RunFolder(run).read_metrics().get(part, {})
@@ -251,7 +251,7 @@ def calibrate(
         items, name = inputs_at(trained, other.data, other.images, on_bad_image), other.data
     else:
         items, name = items_of(config, trained, other, first=("validation", "test"))
-    if guarantee is not None and not isinstance(items, tuple):  # out-of-fold ones are refused whatever is asked
+    if guarantee is not None and not isinstance(items, tuple):  # out-of-fold items are refused in any case
         _check_unused(config, name, keep, other, settings.thresholds)
     device, progress = pick_device(config.train.device), console_of(stderr=True)
     with RunFolder(run).writing():
@@ -316,7 +316,7 @@ def items_of(
         return open_datasets(source, config.model, config.train.seed, trained.encoder).test, other.split
     own = open_datasets(data, config.model, config.train.seed, trained.encoder)
     if trained.folder is not None and own.validation is None and (folds := RunFolder(trained.folder).read_folds()):
-        own = own._replace(validation=folds)  # the model has seen all items, their folds' models have not
+        own = own._replace(validation=folds)  # the model has seen all items, but not the models of the folds
     for name in first:
         if getattr(own, name) is not None:
             return getattr(own, name), name
@@ -349,7 +349,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         columns = ("id", "path_column", "value", "split_column", "group")
         gone = [name for name in columns if getattr(settings, name) not in source.columns]
         changes["labels"] = tuple(name for name in settings.labels if name in source.columns)
-        if {"form", "labels"} & other.reading.keys():  # then what was guessed about the other form does not hold
+        if {"form", "labels"} & other.reading.keys():  # then guesses about the other form do not hold
             gone += [name for name in _OF_FORM if name not in gone]
     return replace(settings, **changes | {name: getattr(plain, name) for name in gone} | dict(other.reading))
 

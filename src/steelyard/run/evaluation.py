@@ -156,7 +156,7 @@ def judged_by(
     """Return probabilities and decisions for logits, with the targets; for `out_of_fold` and `folds` see `judge`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
-        eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
+        eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks like z, even where σ(z) would be 1
         return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
@@ -304,12 +304,12 @@ def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
 def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
     """Return whether the calibrator, and whether the thresholds, were fitted to items with these targets.
 
-    Without a note of the items they were; one that was not fitted at all counts as the other.
+    True if the items were not noted; if one was not fitted at all, it counts like the other.
     """
     mark = mark_of(targets)
     fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
     if reading.calibrator is None and reading.chosen_thresholds is not None:
-        fitted = chosen  # the link knows no items
+        fitted = chosen  # the link was fitted to no items
     return fitted, chosen if reading.chosen_thresholds is not None else fitted
 
 

@@ -47,7 +47,7 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
 
     Args:
         result: result of training.
-        request: what was asked for; its items are as they were given, where the learner may use features of them.
+        request: the request; its items are as given, while the learner may use features of them.
         console: where messages are printed.
         draws: whether `report.html` and the index are written.
     """
@@ -139,7 +139,7 @@ def _write(
             facts |= _card_intervals(trained, judged[shown], settings, shown)
         write_card(folder, facts)
     folder.finish(facts)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # the run folder has all that is needed of it
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # the run folder has all that is needed from it
 
 
 def _label_facts(labels: Labels) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _skipped(data: Labelled) -> NDArray[np.int64]:
 def _embeddings(result: TrainingResult, name: str) -> NDArray[np.float32] | None:
     """Return embeddings for searching by likeness, where the learner takes features; None for other inputs."""
     data = getattr(result.datasets, name)
-    data = result.datasets.train if data is None else data  # judged out of fold
+    data = result.datasets.train if data is None else data  # scored out of fold
     if result.learner.input.kind != "features" or not len(data):
         return None
     learner = result.learner.cpu().eval()

@@ -62,7 +62,7 @@ def find(
         if warning := outdated(index, run_or_index_folder):
             Console(stderr=True).print(Text(warning, "yellow"), soft_wrap=True)
         parsed = Query.parse(query, index.names) if query.strip() else None
-        hits = [hit for hit in _ranked(index, parsed, k, engine, like) if hit.score > 0]  # others the query rules out
+        hits = [hit for hit in _ranked(index, parsed, k, engine, like) if hit.score > 0]  # the others do not fit
         described = " ".join([*([str(parsed)] if parsed else []), *([f"like {like}"] if like is not None else [])])
         paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
         reasons = _reasons(index, parsed, hits) if explain and parsed is not None else None
@@ -97,7 +97,7 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
     if not Path(run, "run.json").is_file() or not is_outdated(index.notes, run):
         return ""
     return (
-        "Beware: the index is of the run before it was trained or calibrated again; make it again with "
+        "Beware: the index was made before the run was trained or calibrated again: make it again with "
         f"{index_command(run, index.folder)} --overwrite."
     )
 

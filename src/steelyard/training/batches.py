@@ -119,7 +119,7 @@ def check_share(batch_size: int, n_processes: int) -> None:
 
 
 class Resident(Batches):
-    """Batches of arrays that lie in the memory of the training device; nothing is copied but the rows of a batch."""
+    """Batches of arrays that lie in the memory of the training device; only the rows of a batch are copied."""
 
     def __init__(
         self, data: ArrayDataset | Subset, sampler: PlannedSampler, batch_size: int, device: torch.device

@@ -51,7 +51,7 @@ class OutOfFold(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """Logistic regression on the same items: what a user would otherwise do."""
+    """Logistic regression on the same items, the usual alternative."""
 
     out_of_fold: Tensor
     """Log-odds (N, L) of the training items."""

@@ -1,4 +1,4 @@
-"""A table of the user's own on disk, CSV or Parquet: its columns as Arrow arrays, its mistakes in one line."""
+"""A user's table on disk, CSV or Parquet: its columns as Arrow arrays, its mistakes in one line."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Manifest:
             yield {name: column.cast(pa.string()) if name in texts else column for name, column in block.items()}
 
     def _kinds(self, texts: Iterable[str], kind: Any, numbers: Iterable[str] = ()) -> dict[str, Any]:
-        """The types as which columns of a CSV file are read, by their keys."""
+        """Return the types with which columns of a CSV file are read, by their keys."""
         return {self._keys[name]: kind for name in texts} | {self._keys[name]: pa.float64() for name in numbers}
 
     def _parquet(self, strings: Sequence[str] = ()) -> Any:
@@ -330,7 +330,7 @@ def _float_columns(kinds: Mapping[str, Any]) -> list[int]:
 
 
 def _first_block(path: Path, *options: Any) -> Any:
-    """The rows of the first block; of the file no more is read than the block that its last row may reach into."""
+    """Return the rows of the first block; the file is read only as far as its last row may reach."""
     with path.open("rb") as file:
         start = file.read(2 * options[0].block_size)
     with pcsv.open_csv(pa.BufferReader(start), *options) as reader:
@@ -338,7 +338,7 @@ def _first_block(path: Path, *options: Any) -> Any:
 
 
 def _count_rows(path: Path, *options: Any) -> tuple[int, int]:
-    """The rows of a file, and the size of the blocks in which they could be counted."""
+    """Return the number of rows of a file, and the size of the blocks in which they could be counted."""
     with pcsv.open_csv(path, *options) as reader:
         return sum(batch.num_rows for batch in reader), options[0].block_size
 
@@ -348,7 +348,7 @@ def _guess_delimiter(text: str, path: Path) -> str:
         return "\t"
 
     def columns(delimiter: str) -> tuple[bool, int]:
-        """Are the first rows equally wide, not counting the last, which may be cut off? And how wide?"""
+        """Return whether the first rows are equally wide, and how wide; the last one may be cut off and is ignored."""
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows = [row for row in itertools.islice(reader, 50) if row]
         widths = [len(row) for row in (rows[:-1] or rows)]

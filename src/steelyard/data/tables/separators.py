@@ -29,7 +29,7 @@ def separator_of(columns: Columns, name: str, given: str | None) -> str | None:
 
 
 def are_lists(cells: Sequence[str]) -> bool:
-    """Do marks stand between short names in most cells, or spaces between labels?"""
+    """Return whether most cells have separators between short names, or spaces between labels."""
     marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
     parts = [part.split() for cell in marked for part in cell.replace("|", ";").split(";")]
     short = sum(len(words) <= 3 for words in parts)

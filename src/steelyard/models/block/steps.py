@@ -111,7 +111,7 @@ class Moments(nn.Module):
             return
         room = x.new_empty(
             min(_ROWS, len(weight)), x.shape[1]
-        )  # one for all: two would push each other out of the cache
+        )  # one buffer for all: two would push each other out of the cache
         for start in range(0, len(weight), _ROWS):
             part = weight[start : start + _ROWS]
             gradient = torch.mm(slopes[:, start : start + _ROWS].t(), x, out=room[: len(part)])

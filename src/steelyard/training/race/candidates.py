@@ -129,7 +129,7 @@ class View:
 
     @cached_property
     def rotation(self) -> Rotation | Unrotated:
-        """The principal axes of the transformed features; sparse ones stay as they are."""
+        """The transformed features in the basis of their principal axes; sparse ones stay as they are."""
         return Unrotated(self.x) if isinstance(self.x, SparseRows) else Rotation.of(self.x)
 
     @cached_property
