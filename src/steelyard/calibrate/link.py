@@ -220,7 +220,7 @@ def trained_link(
     objective: Objective,
     counts: Tensor,
     class_aware: bool,
-    drawn_odds: Tensor | None = None,
+    drawn_odds: ArrayLike | None = None,
 ) -> tuple[Link | None, str]:
     """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
 
@@ -232,7 +232,7 @@ def trained_link(
         drawn_odds: by how much the sampler raised the odds of each label, (L,); None for 1.
     """
     w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
-    w_pos = w_pos if drawn_odds is None else w_pos * drawn_odds
+    w_pos = w_pos if drawn_odds is None else w_pos * as_vector(drawn_odds).cpu()
     try:
         if objective.resolver.no_link:
             raise NoLink(objective.resolver.no_link)

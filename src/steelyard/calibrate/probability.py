@@ -46,8 +46,7 @@ class ProbabilityModel:
 
     A loss without a link is calibrated on z itself; LDAM's softmax, which an equal amount added to all z of an item
     does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so. All
-    arithmetic is float64, on the CPU; arrays and tensors give their like. Made by `of_objective`; methods return
-    new models.
+    arithmetic is float64, on the CPU; arrays and tensors give their like. `of_objective` makes one.
     """
 
     loss: Part
@@ -115,8 +114,7 @@ class ProbabilityModel:
         built = make_loss(loss_part, n, known)
         if not same_link(objective, built):
             raise ValueError(f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it is of")
-        odds = None if drawn_odds is None else as_vector(drawn_odds).cpu()
-        link, why = trained_link(built, objective, n, class_aware, odds)
+        link, why = trained_link(built, objective, n, class_aware, drawn_odds)
         return cls(loss_part, n.numpy(), known.numpy(), built, link, why)
 
     @property
@@ -269,7 +267,7 @@ class ProbabilityModel:
             return replace(plain, trials=trials)
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
         fitted = replace(plain, kind=kind, calibrator=calibrator, base=base, trials=trials)
-        prior = mean_eta(fitted._calibrated(bases[base]), t)
+        prior = mean_eta(calibrated(calibrator, bases[base]), t)
         return replace(fitted, fitted_prior=prior, n_fitted=len(t), fitted_to=mark_of(t))
 
     def _bases(self, z: Tensor) -> dict[str, Tensor]:
