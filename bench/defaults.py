@@ -395,8 +395,8 @@ def page(content: dict[str, Any]) -> Iterator[str]:
     yield "Test mAP in per cent, mean over seeds; made by `make bench-defaults`, see `bench/defaults.py` for the rules."
     if (old := content["runs_of_auto"] - content["runs_of_the_present_choice"]) > 0:
         yield (
-            f"Of {content['runs_of_auto']} runs of auto {old} are of the choice before: the lowest out-of-fold "
-            f"log-loss and, within one standard error of it, the highest mAP. The others choose by {CHOICE}."
+            f"Of {content['runs_of_auto']} runs of auto {old} are of the race as it was before: without forests, and "
+            "with folds at levels of their own."
         )
     cells = content["cells"]
     yield from _tables(content["bars"], cells, SETS, "##")
