@@ -509,7 +509,9 @@ def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     cells = [f"{100 * wanted[k]:.1f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
     assert row.split()[-7:] == [*cells, ".400"]
     assert "Beware of <this>" in found.text
-    assert "Probabilities: platt fitted to z. Calibrator and thresholds were fitted on these items" in found.text
+    assert (
+        "Probabilities: platt fitted to z. Each item is scored by a calibrator that was not fitted to it" in found.text
+    )
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
     ace = np.mean([abs(c - f) for n, c, f in by_hand(raw, e.targets, 15) if n])
     assert f"σ(z): ACE {percent(float(ace))}" in texts(found.pictures[0])

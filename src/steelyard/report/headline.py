@@ -28,6 +28,13 @@ def get(tree: Any, *path: str) -> Any:
     return tree
 
 
+def fitted_without(how: Metrics, before: str = "") -> str:
+    """Return how items were scored that were used for fitting, "" for others; `how`: the part "reading" of metrics."""
+    if how.get("by_folds"):
+        return f"{before}each training item is scored by models and a calibrator that were not fitted to it"
+    return f"{before}each item is scored by a calibrator that was not fitted to it" if how.get("out_of_fold") else ""
+
+
 def column(rows: Sequence[Metrics], name: str) -> Array:
     """Return one number of each row, NaN where it is missing."""
     return np.array([row.get(name) for row in rows], dtype=np.float64)

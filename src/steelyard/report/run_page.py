@@ -11,7 +11,17 @@ import numpy as np
 from steelyard.metrics import CalibrationErrors, average_precision
 from steelyard.report.canvas import MOST_NAMES, OWN, SIGMOID
 from steelyard.report.evaluated import Evaluated
-from steelyard.report.headline import Metrics, column, get, groups_of, headline, percent, plural, scores_of
+from steelyard.report.headline import (
+    Metrics,
+    column,
+    fitted_without,
+    get,
+    groups_of,
+    headline,
+    percent,
+    plural,
+    scores_of,
+)
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
 from steelyard.report.page import Cell, Eta, Picture, plot, share, write_page
 from steelyard.report.plots import label_bars, label_trend
@@ -104,9 +114,8 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
 def _read(metrics: Metrics) -> str:
     """Return how probabilities are computed, and whether these items were used for it."""
     text = f" Probabilities: {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
-    if get(metrics, "reading", "out_of_fold"):
-        text += " Calibrator and thresholds were fitted on these items, so each item is scored by a fit without it."
-    return text
+    sentence = fitted_without(get(metrics, "reading") or {})
+    return f"{text} {_sentence(sentence)}." if sentence else text
 
 
 def _sentence(text: str) -> str:

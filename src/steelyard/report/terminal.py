@@ -57,7 +57,7 @@ def facts(inspection: Inspection) -> list[tuple[str, str, bool]]:
     rows = [
         ("items", f"{labels.n_items:,}", False),
         ("labels", f"{labels.n_labels:,}", False),
-        ("cells", cells, False),
+        ("label values", cells, False),
         ("imbalance ρ", _imbalance(labels), False),
         ("groups", _groups(labels), False),
         ("never positive", *_named(labels, inspection.never_positive, "though known")),

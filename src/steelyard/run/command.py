@@ -169,9 +169,8 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
             "items of deployment with --data"
         )
     device, workers = pick_device(config.train.device), n_workers(-1, items)
-    return JudgedOn(
-        trained, judge(trained, items, settings, own, device, workers, console_of(stderr=True)), settings, name
-    )
+    judged = judge(trained, items, settings, own, device, workers, console_of(stderr=True))
+    return JudgedOn(trained, replace(judged, by_folds=isinstance(items, tuple)), settings, name)
 
 
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:

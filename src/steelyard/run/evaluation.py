@@ -55,6 +55,8 @@ class Evaluation:
     """Images that could not be read: their labels count as unknown."""
     unreadable: str = ""
     """Sentence about them."""
+    by_folds: bool = False
+    """True if these are the training items, each scored by models of folds that were not fitted to it."""
 
     def without(self, data: Any, positions: NDArray[np.int64]) -> Evaluation:
         """Return the evaluation with the images of `data` at these positions noted as unreadable."""
@@ -192,7 +194,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         metrics = measures.without_probabilities(metrics)
     elif judged.out_of_fold and reading.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
-        measures.redecide(metrics, judged.decisions, targets, groups)
+        measures.redecide(metrics, judged.decisions, targets, groups, settings.bootstrap)
     has_eta = reading.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
@@ -208,6 +210,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
             "how": reading.how,
             "goal": reading.aim.goal,
             "out_of_fold": judged.out_of_fold,
+            "by_folds": judged.by_folds,
             "log_loss_of_kinds": dict(reading.trials),
         },
         "deploy_prior": None if judged.deployment is None else judged.deployment.report,

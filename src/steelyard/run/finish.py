@@ -23,6 +23,7 @@ from steelyard.config.settings import Config
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
+from steelyard.metrics import measures
 from steelyard.models import Model
 from steelyard.objective import Objective
 from steelyard.predict.embedding import embeddings_of
@@ -83,6 +84,8 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
         for name, output in outputs.items()
         if output is not None
     }
+    if refitted:
+        judged["validation"] = replace(judged["validation"], by_folds=True)
     if group.is_first():
         _write(result, request, trained, judged, parts, lost, console, draws)
     group.barrier()
@@ -159,7 +162,9 @@ def _card_intervals(trained: Trained, judged: Evaluation, settings: EvaluateSett
     if settings.bootstrap or not 0 < judged.targets.numel() <= _RESAMPLED_CELLS:
         return {}
     intervals = report(trained, judged, replace(settings, bootstrap=_RESAMPLES)).get("intervals") or {}
-    kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match") if name in intervals}
+    kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match", "rarest") if name in intervals}
+    if judged.reading.has_probability:
+        kept["log_loss_per_label"] = measures.log_loss_interval(judged.probabilities, judged.targets, _RESAMPLES)
     return {"card_part": part, "intervals": kept}
 
 
