@@ -83,6 +83,18 @@ def test_names_of_several_words_stay_one_label(tmp_path: Path, cells: list[str])
     assert set(labels.names) == set(cells)
 
 
+def test_an_id_that_occurs_twice_among_lists_is_a_mistake(tmp_path: Path):
+    file = write_lists(tmp_path / "photos.csv", [["cat", "dog"], ["dog"], ["cat"]] * 4, ";", features=False)
+    again = file.read_text().splitlines()[1]
+    file.write_text(file.read_text() + again.split(",")[0] + ",dog\n")
+    code, _, err = run("inspect", file)
+    assert code == 2
+    assert "line 2 and line 14 both have the id" in err
+    assert "--form" in err
+    labels = open_data(file, form="long").data.labels
+    assert set(labels.names) == {"cat;dog", "dog", "cat"}
+
+
 def test_one_label_per_cell_can_be_stated(tmp_path: Path):
     file = write_lists(tmp_path / "names.csv", [["a, b"], ["c"], ["a, b"]], features=False)
     file.write_text(file.read_text().replace("a, b", '"a, b"'))
