@@ -634,6 +634,8 @@ def test_a_judged_model_becomes_what_a_page_draws(has: bool):
     reading = SimpleNamespace(has_probability=has, thresholds=np.full(3, 0.3))
     arrays = {name: torch.from_numpy(getattr(e, name)) for name in ("targets", "probabilities", "logits")}
     section: Any = SimpleNamespace(head_at=50, tail_below=5, bins=7)
-    found = evaluated_of(trained, SimpleNamespace(reading=reading, **arrays), section)  # type: ignore[arg-type]
+    ranks = torch.rand(10, 3)
+    found = evaluated_of(trained, SimpleNamespace(reading=reading, ranks=ranks, **arrays), section)  # type: ignore[arg-type]
     assert (found.head, found.tail, found.bins, found.threshold(1)) == (50, 5, 7, 0.3 if has else None)
     np.testing.assert_array_equal(found.scores, e.probabilities if has else e.logits)
+    np.testing.assert_array_equal(found.ranking, ranks if has else e.logits)

@@ -210,7 +210,7 @@ def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[
 
 def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
     """Draw, for each group, the labels with the highest, the median and the lowest average precision."""
-    scores = evaluated.scores
+    scores = evaluated.ranking
     ap = average_precision(scores, evaluated.targets)
     caption = "Precision against recall of the labels with the highest, median and lowest average precision"
     caption += "." if evaluated.thresholds is None else "; the large mark is at the label's threshold."

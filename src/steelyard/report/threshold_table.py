@@ -30,10 +30,8 @@ MOST_ROWS = 20
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
-def threshold_rows(
-    reading: ProbabilityModel, names: Sequence[str], probabilities: Tensor, targets: Tensor
-) -> Decisions:
-    """Return the scores of decisions η ≥ threshold on some items, as plain JSON: the goal, and one entry per label.
+def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor) -> Decisions:
+    """Return the scores of decisions on some items, as plain JSON: the goal, and one entry per label.
 
     An entry has `threshold`, null where the label is `never` decided present; `precision` of the decided items whose
     label is known, with Wilson's 95 % interval; `recall`; `decided`, the number of decided items, and their `share`;
@@ -43,10 +41,10 @@ def threshold_rows(
     Args:
         reading: the probability model with the thresholds.
         names: of the labels, (L,).
-        probabilities: η (N, L) by calibrators that do not know the items (`ProbabilityModel.out_of_fold`).
+        decided: labels decided present, bool (N, L); where thresholds were chosen on these items, by thresholds that
+            others chose, since the best of many on the items themselves flatters.
         targets: (N, L).
     """
-    decided = reading.decisions(probabilities)
     known, present = targets != UNKNOWN, (targets >= 0.5) & (targets != UNKNOWN)
     hits, judged, positives, n_known, n_decided = (
         x.sum(0).double().numpy() for x in (decided & present, decided & known, present, known, decided)

@@ -101,7 +101,7 @@ def recalibrate(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: give some to calibrate on")
-    folds, refitted = None, False
+    folds, refitted = own_folds(trained, data, targets) if guarantee is None else None, False
     if guarantee is not None:
         reading, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
@@ -111,9 +111,8 @@ def recalibrate(
         reading, deployed = _kept(trained, logits, targets, settings)
     else:
         refitted = isinstance(data, tuple) and are_of_folds(run, targets)
-        folds = own_folds(trained, data, targets)
         reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed, folds)
+    judged = judged_by(reading, logits, targets, match, guarantee is None, deployed, folds)
     judged = replace(judged, by_folds=refitted)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))

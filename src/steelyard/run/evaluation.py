@@ -44,6 +44,11 @@ class Evaluation:
     """(N, L), unknown where the data lacks a label."""
     probabilities: Tensor
     """η, (N, L), float32; numbers that rank like z where there are no probabilities."""
+    ranks: Tensor
+    """Numbers (N, L) by which the run ranks the items of a label: η by its own calibrator, not by those of folds.
+
+    Calibrators rise with z, so the run ranks as z does. Those of several folds move items of one fold past those of
+    another, which costs mean average precision that the run does not lose."""
     decisions: Tensor
     """Labels decided present, bool (N, L)."""
     reading: ProbabilityModel
@@ -158,32 +163,25 @@ def judged_by(
     """Return probabilities and decisions for logits, with the targets; for `out_of_fold` and `folds` see `judge`."""
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
-        eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks like z, even where σ(z) would be 1
-        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
+        eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
+        return Evaluation(logits, targets, eta, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
+        ranks = reading.probability(logits)
         eta, decisions = _out_of_fold(reading, logits, targets, *own, folds)
     else:
-        eta = reading.probability(logits)
+        eta = ranks = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, deployed)
+    return Evaluation(logits, targets, eta, ranks, decisions, reading, any(own), match, deployed)
 
 
 def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the metrics of an evaluation; see `evaluate`."""
     reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
-    evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
-    for start in range(0, len(targets), _ROWS):
-        evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
+    metrics = _measured(trained, judged, eta, settings)
+    if judged.ranks is not eta:
+        measures.rank(metrics, _measured(trained, judged, judged.ranks, settings))
     k = min(settings.tail, len(trained.names))
-    metrics = evaluator.compute(
-        reading.thresholds,
-        [k],
-        settings.head_at,
-        settings.tail_below,
-        bootstrap=settings.bootstrap,
-        training_items=int(reading.n_known.max(initial=0)),
-    )
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
@@ -201,7 +199,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         **metrics,
         "unreadable": judged.n_unreadable,
         "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
-        "thresholds": threshold_rows(reading, trained.names, eta, targets) if has_eta else None,
+        "thresholds": threshold_rows(reading, trained.names, judged.decisions, targets) if has_eta else None,
         "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),
         "single_label": measures.single_label_scores(eta, judged.logits, targets, rarest) if one_each else None,
@@ -218,6 +216,21 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         "labels_besides": list(judged.match.besides),
         "notes": notes,
     }
+
+
+def _measured(trained: Trained, judged: Evaluation, scores: Tensor, settings: EvaluateSettings) -> dict[str, Any]:
+    """Return every metric of scores (N, L) in [0, 1]."""
+    evaluator = Evaluator(len(trained.names), trained.names, trained.counts, settings.bins)
+    for start in range(0, len(scores), _ROWS):
+        evaluator.update(scores[start : start + _ROWS], judged.targets[start : start + _ROWS])
+    return evaluator.compute(
+        judged.reading.thresholds,
+        [min(settings.tail, len(trained.names))],
+        settings.head_at,
+        settings.tail_below,
+        bootstrap=settings.bootstrap,
+        training_items=int(judged.reading.n_known.max(initial=0)),
+    )
 
 
 def _by_link(judged: Evaluation, bins: int) -> dict[str, Any] | None:
@@ -292,7 +305,7 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
     if regression is not None:
         rows["logistic regression"] = regression
     scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
-    ours = scores["this run"]
+    ours = scores["this run"] = scores["this run"] | {"map": _scores(judged.ranks, judged.targets)["map"]}
     return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
 
 

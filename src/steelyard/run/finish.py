@@ -119,14 +119,15 @@ def _write(
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
-    if first := next((name for name, positions in lost.items() if len(positions)), None):
-        sentence = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
+    own = {name: data for name, data in parts.items() if name == "train" or data is not parts["train"]}
+    if first := next((name for name in own if len(lost[name])), None):
+        sentence = skipped_sentence(parts[first], lost[first], sum(len(lost[name]) for name in own))
         say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
         "recipe": request.recipe,
         "why": request.why,
-        "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
+        "items": {name: len(data) for name, data in own.items()},
         "labels": _label_facts(result.datasets.train.labels),
         "versions": versions(result.device),
         "seconds": round(outcome.seconds, 3),
@@ -134,7 +135,7 @@ def _write(
         "kept_epoch": outcome.kept_epoch,
         "stopped_early": outcome.stopped_early,
         "converged": outcome.converged,
-        "unreadable": {name: len(positions) for name, positions in lost.items()},
+        "unreadable": {name: len(lost[name]) for name in own},
         **({} if merged is None else {"corrections": dict(merged.by_label)}),
     }
     if draws:
