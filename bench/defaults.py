@@ -404,7 +404,7 @@ def page(content: dict[str, Any]) -> Iterator[str]:
         yield from ("", "## Tables by which no rule was chosen", "")
         yield (
             "No rule of the race was chosen by these sets. One fault was found on them, on cal500: out-of-fold scores "
-            "of folds at different levels. It was mended before any figure on this page was measured."
+            "of folds at different levels. It was mended before the figures of this section were measured."
         )
         yield from _tables(content["fresh"], cells, FRESH, "###")
     yield from ("", "## What was measured", "", *_measured_cells(cells))
