@@ -82,10 +82,9 @@ def slopes(n_items: int = 1024) -> None:
         few = names if (tile, stages, programs) in (((4, 512), 1, 4224), ((8, 512), 1, 4224)) else names[:1]
         for name in few:
             with constants(block_launch, _TILE=tile, _WARPS=warps, _STAGES=stages, _PROGRAMS=programs):
-                costs = torch.zeros(block_launch.n_costs(*room.shape), dtype=torch.float64, device="cuda")
 
-                def run(name: str = name, costs: torch.Tensor = costs) -> None:
-                    block_launch.slopes_(room, 0, terms[name], nothing, costs)
+                def run(name: str = name) -> None:
+                    block_launch.slopes_(room, 0, terms[name], nothing)
 
                 room.normal_()
                 tried(f"slopes {name} tile {tile} warps {warps} stages {stages} programs {programs}", run)
