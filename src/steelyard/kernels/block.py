@@ -82,9 +82,9 @@ def slopes(
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
 
-    Without WEIGHED all weights are 1. `parts` takes the cost of each program after BEFORE others, `sums` (chunks of rows, width) the slopes
-    added by label. PRODUCT: ℓ₋ is a softplus without focus, and weights go by label alone; rows_each / R is at most 96,
-    so that no product overflows.
+    Without WEIGHED all weights are 1. `parts` takes the cost of each program, after BEFORE others; `sums` (chunks of
+    rows, width) the slopes added by label. PRODUCT: ℓ₋ is a softplus without focus, and weights go by label alone;
+    rows_each / R is at most 96, so that no product overflows.
 
     Every branch is on a constant: a compiled kernel has none of them.
     """

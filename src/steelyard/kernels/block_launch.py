@@ -35,9 +35,9 @@ class Listed(NamedTuple):
 class Terms(NamedTuple):
     """All that the slope of a cell depends on, except its logit.
 
-    `pair` is None where the kernels do not know the loss. `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `by_cell`
-    (n,) those of listed cells, `drawn` (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32,
-    and those by label cover all labels.
+    `pair` is None where the kernels do not know the loss, `absent` the coefficient of cells that are not listed.
+    `by_label` (L,) and `by_item` (B,) are weights, `by_cell` (n,) those of listed cells, `drawn` (B,) is Σ_j present_j
+    inverse_j for re-balanced ones. All tensors are float32, and those by label cover all labels.
     """
 
     pair: KernelPair | None
@@ -83,16 +83,17 @@ def _launches(
     rows_each = min(-(-tiles // max(1, min(tiles, programs // strips))), _MOST_TILES) * tile[0]
     chunks = -(-n // rows_each)
     constants = [x for part in pair for x in (part if isinstance(part, tuple) else (part,))]
-    fixed = (*constants, *both, weighed, product, wide, before, stages, *tile)
+    every = (*constants, *both)
     return _Launches(
         _Plan("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
-        _Plan("slopes", strips * chunks, (n, width, n_labels, stride, rows_each), fixed, warps),
         _Plan(
-            "put", before, (width, n_labels, stride), (*constants, *both, by_cell, assumed, wide, _LISTED), _LISTED_WARPS
+            "slopes", strips * chunks, (n, width, n_labels, stride, rows_each),
+            (*every, weighed, product, wide, before, stages, *tile), warps,
         ),
+        _Plan("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
         strips * chunks,
         chunks,
-    )
+    )  # fmt: skip
 
 
 def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,4 @@
-"""One step of SGD, momentum or Adam (Triton): over rows of weights, whose states have 8, 16 or 32 bits and are rounded at
-random, and over a bias, together with the sum of costs."""
+"""One step of SGD, momentum or Adam (Triton): of weights, whose states have 8, 16 or 32 bits, and of the bias."""
 
 # mypy: ignore-errors
 

@@ -27,6 +27,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels of one block: fewer make its products slower, more take more memory."""
+_CPU_CELLS = 1 << 20  # of a block on a CPU, where what does not fit its cache takes three times as long
 _BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
 _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
@@ -235,7 +236,8 @@ class BlockHead(nn.Module):
             note_weights(objective, terms, targets)
         if job.lr is not None:
             moments.begin()
-        for labels in self.blocks():
+        room = max(4, _CPU_CELLS // max(x.shape[0], 1) // 4 * 4) if x.device.type == "cpu" else self.block
+        for labels in self.blocks(min(room, self.block)):
             weight = whole[labels.start - share.start : labels.stop - share.start]
             z = torch.mm(x, weight.t())
             if picks is not None:

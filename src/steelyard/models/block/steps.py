@@ -127,9 +127,7 @@ class Moments(nn.Module):
             bits = noise(weight.shape, first, key, weight.device)
             plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 
-    def settle(
-        self, costs: Tensor, bias: Tensor, slopes: Tensor, first: int, lr: float | None, scale: float
-    ) -> Tensor:
+    def settle(self, costs: Tensor, bias: Tensor, slopes: Tensor, first: int, lr: float | None, scale: float) -> Tensor:
         """Return scale · Σ costs, and move the bias (n,) of the labels from `first` on; with no `lr` it stays.
 
         `slopes` (parts, n), float64 as the costs are, add up to its gradient / scale.
