@@ -53,12 +53,11 @@ class Terms(NamedTuple):
 
 
 class _Launches(NamedTuple):
-    """How the kernels go over a block of one shape, in how many programs and chunks of rows."""
+    """How the kernels go over a block of one shape, and into how many chunks its rows are cut."""
 
     pick: _Plan
     slopes: _Plan
     put: _Plan
-    programs: int
     chunks: int
 
 
@@ -78,12 +77,10 @@ def _launches(
     _, n, width, n_labels, stride, dtype = block
     tile, warps, stages, programs = sizes
     *both, weighed, product, by_cell, assumed = how
-    wide = dtype == torch.float32
-    strips, tiles = -(-width // tile[1]), -(-n // tile[0])
+    wide, strips, tiles = dtype == torch.float32, -(-width // tile[1]), -(-n // tile[0])
     rows_each = min(-(-tiles // max(1, min(tiles, programs // strips))), _MOST_TILES) * tile[0]
     chunks = -(-n // rows_each)
-    constants = [x for part in pair for x in (part if isinstance(part, tuple) else (part,))]
-    every = (*constants, *both)
+    every = (*(x for part in pair for x in (part if isinstance(part, tuple) else (part,))), *both)
     return _Launches(
         _Plan("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
         _Plan(
@@ -91,7 +88,6 @@ def _launches(
             (*every, weighed, product, wide, before, stages, *tile), warps,
         ),
         _Plan("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
-        strips * chunks,
         chunks,
     )  # fmt: skip
 
@@ -115,7 +111,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed) -> tuple[T
         (device, n, width, terms.bias.shape[0], logits.stride(0), logits.dtype), pair[:9],
         (*how, weighed, product, terms.by_cell is not None, rule.assumed), before, (_TILE, _WARPS, _STAGES, _PROGRAMS),
     )  # fmt: skip
-    costs = torch.empty(before + (made.programs if terms.absent else 0), dtype=torch.float64, device=device)
+    costs = torch.empty(before + (made.slopes.programs if terms.absent else 0), dtype=torch.float64, device=device)
     if n_listed:
         picked = torch.empty(n_listed, dtype=bits.dtype, device=device)
         _run(made.pick, device, (bits, picked, listed.rows, listed.labels), made.pick.arguments((n_listed, start)))
@@ -189,8 +185,7 @@ def settle_(
         ("settle", device.index, n, kind, _SETTLED),
         lambda: _Plan("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
     )
-    given = (sums, costs, value, bias, *states)
-    _run(plan, device, given, plan.arguments((sums.shape[0], costs.shape[0], *numbers)))
+    _run(plan, device, (sums, costs, value, bias, *states), plan.arguments((sums.shape[0], costs.shape[0], *numbers)))
     return value
 
 

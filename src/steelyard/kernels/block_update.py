@@ -162,8 +162,7 @@ def settle(
     g = (scale * tl.sum(total, 0)).to(tl.float32)
     step, rate = g, lr
     if KIND != SGD:
-        share = 1 - beta1 if KIND == ADAM else 1.0
-        step = beta1 * tl.load(m_state + columns, mask=within, other=0.0) + share * g
+        step = beta1 * tl.load(m_state + columns, mask=within, other=0.0) + (1 - beta1 if KIND == ADAM else 1.0) * g
         tl.store(m_state + columns, step, mask=within)
     if KIND == ADAM:
         v = beta2 * tl.load(v_state + columns, mask=within, other=0.0) + (1 - beta2) * g * g
