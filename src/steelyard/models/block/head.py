@@ -27,7 +27,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels of one block: fewer make its products slower, more take more memory."""
-_CPU_CELLS = 1 << 20  # of a block on a CPU, where what does not fit its cache takes three times as long
+_CPU_CELLS = 1 << 18  # of a block on a CPU, where what does not fit its cache takes twice as long
 _BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
 _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 

@@ -124,7 +124,8 @@ class Moments(nn.Module):
         if fuses(weight.device) and weight.dtype != torch.float64:
             update_(weight, gradient, states, first, key, numbers, _KINDS[rule.kind], stochastic)
         else:
-            bits = noise(weight.shape, first, key, weight.device)
+            narrow = stochastic and any(x is not None and x.itemsize < 4 for x in (weight, *states))
+            bits = noise(weight.shape if narrow else torch.Size((1, 1)), first, key, weight.device)
             plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 
     def settle(self, costs: Tensor, bias: Tensor, slopes: Tensor, first: int, lr: float | None, scale: float) -> Tensor:

@@ -128,8 +128,9 @@ def plain_slopes_(
 def _cells(z: Tensor, start: int, terms: Terms, targets: SparseTargets) -> Cells:
     """Return the coefficients of a block: unknown labels resolved, then masked, then weighted."""
     stop, mask, rebalanced = start + z.shape[1], terms.mask, terms.rebalanced
-    dense = targets.dense(start, stop)
-    cells: Cells = _Fixed(terms.rule)(Targets(dense, False, False), z, None)
+    dense, values = targets.dense(start, stop), targets.values
+    hard = values.device.type == "cpu" and bool((values == values.round()).all())  # then cells have one side each
+    cells: Cells = _Fixed(terms.rule)(Targets(dense, targets.fill == 0 == targets.n_unknown, hard), z, None)
     if mask is not None:
         t = dense.clamp_min(0) if terms.rule.assumed else dense
         items = mask.items
