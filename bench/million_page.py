@@ -144,7 +144,7 @@ def peers() -> Iterator[str]:
     )
     yield ""
     yield from table(
-        "method | fit, s | 1,000 items, s | GB | P@1 | P@5 | of the true 20 | mean of \\|η̂ − η\\| | ACE",
+        "method | fit, s | 1,000 items, s | GB | P@1 | P@5 | of the true 20 | distance from η | ACE",
         (
             (
                 name, f"{row['fit_seconds']:.0f}", f"{row['predict_seconds']:.2f}", f"{row['gb']:.2f}",
@@ -160,7 +160,8 @@ def known() -> Iterator[str]:
     content = figures("million")
     fit = content["fit"]
     yield (
-        f"{size(content)} labels, {content['features']} features, {content['epochs']} epochs on {content['device']}: "
+        f"`python bench/million.py --labels {content['labels']} --items {content['items']} --epochs "
+        f"{content['epochs']} --device {content['device']}`: {size(content)} labels, {content['features']} features; training took "
         f"{fit['seconds']:.0f} s, the start at the prior {fit['prior_seconds']:.1f} s."
     )
     yield ""
@@ -174,7 +175,7 @@ def known() -> Iterator[str]:
     )
     yield ""
     yield from table(
-        "positives in training | labels | mean η | ACE | with lines by band | mean of \\|η̂ − η\\| | with lines by band",
+        "positives in training | labels | mean η | ACE | with lines by band | distance from η | with lines by band",
         (
             (
                 " to ".join(f"{n:,}" for n in dict.fromkeys(row["positives"])), f"{row['labels']:,}",
