@@ -41,6 +41,7 @@ def draw() -> None:
                     [r["labels"] for r in there], [r[f"{kind}_{unit}"] for r in there], label=name, ms=4, **look(i)
                 )
             axis.set_xscale("log")
+            axis.xaxis.set_major_formatter("{x:,.0f}")
             log_scale(axis)
             axis.set_xlabel("labels")
             axis.set_ylabel(title)
@@ -161,7 +162,7 @@ def known() -> Iterator[str]:
     fit = content["fit"]
     yield (
         f"`python bench/million.py --labels {content['labels']} --items {content['items']} --epochs "
-        f"{content['epochs']} --device {content['device']}`: {size(content)} labels, {content['features']} features; training took "
+        f"{content['epochs']} --device {content['device']}`: {content['features']} features; training took "
         f"{fit['seconds']:.0f} s, the start at the prior {fit['prior_seconds']:.1f} s."
     )
     yield ""
