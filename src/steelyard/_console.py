@@ -1,4 +1,4 @@
-"""Text for a terminal, without characters that control it."""
+"""Text for a terminal: without control characters, and with probabilities as .xxx."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def console_of(stderr: bool = False) -> Console:
 def plain(text: str) -> str:
     """Return a text without characters that would control the terminal."""
     return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def probability(value: float) -> str:
+    """Return a probability or threshold as .xxx; only 0 and 1 are written as .000 and 1.000."""
+    if 0 < value < 0.0005:
+        return "<.001"
+    return ">.999" if 0.9995 <= value < 1 else f"{value:.3f}".removeprefix("0")
 
 
 def tell(console: Console, sentence: str, style: str = "") -> None:

@@ -194,15 +194,15 @@ def main() -> None:
             except BaseException as problem:
                 stop.deafen()
                 lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # an imported library hid it
-                code = _said(Interrupted("stopped") if lost else problem)
+                code = _report_problem(Interrupted("stopped") if lost else problem)
     except KeyboardInterrupt:  # in the moment before it is listened for
-        code = _said(Interrupted("stopped"))
+        code = _report_problem(Interrupted("stopped"))
     finally:
         atexit.register(Stop().deafen)  # the outcome is printed: a signal while Python shuts down does not change it
     sys.exit(code)
 
 
-def _said(problem: BaseException) -> int:
+def _report_problem(problem: BaseException) -> int:
     """Print in one line on stderr why a command ended, and return the exit code; an error of ours is raised."""
     if isinstance(problem, SystemExit):
         return int(problem.code or 0)
@@ -210,7 +210,8 @@ def _said(problem: BaseException) -> int:
     if isinstance(problem, UsageProblem):
         context = getattr(problem, "ctx", None)  # of the command, where one was typed
         name = "" if context is None or context.parent is None else f"{context.info_name} "
-        sentence = f"{_about_value(problem) or problem.format_message()} (see steelyard {name}--help)"
+        words = _about_value(problem) or _as_setting(problem) or problem.format_message()
+        sentence = f"{words} (see steelyard {name}--help)"
     elif isinstance(problem, OSError) and problem.filename:
         sentence = f"{problem.filename}: {problem.strerror}"
     elif isinstance(problem, ValueError | OSError):
@@ -233,6 +234,18 @@ def _about_value(problem: Any) -> str:
     hint = get_type_hints(context.command.callback).get(option.name)
     kind = next((words for one, words in _NUMBERS.items() if one in (hint, *get_args(hint))), "")
     return f"{option.opts[0]} takes {kind}: give one" if kind else ""
+
+
+def _as_setting(problem: Any) -> str:
+    """Return a sentence where a setting of `train` was typed as an option, such as --epochs."""
+    option, context = str(getattr(problem, "option_name", "")), getattr(problem, "ctx", None)
+    if not option or context is None or context.info_name != "train":
+        return ""
+    from steelyard.config.settings import Config
+
+    key = option.lstrip("-").replace("-", "_")
+    names = [f"{section}.{key}" for section, settings in vars(Config()).items() if hasattr(settings, key)]
+    return f"there is no option {option}: write --set {names[0]}=VALUE" if names else ""
 
 
 def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -> str:
@@ -294,7 +307,7 @@ def last_words() -> Iterator[None]:
             raise
         code = 1
         try:
-            code = _said(problem)
+            code = _report_problem(problem)
         except BaseException:
             traceback.print_exc()
         for stream in (sys.stdout, sys.stderr):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steelyard._arrays import Array
+from steelyard._console import probability as probability
 
 Metrics = Mapping[str, Any]
 
@@ -104,14 +105,6 @@ def decided(row: Metrics) -> tuple[str, str, str, str]:
     """Return threshold, precision, its interval and recall of a row of `threshold_rows`."""
     limit = "never" if row["never"] or row["threshold"] is None else probability(row["threshold"])
     return limit, per_cent(row["precision"]), ends(row["precision_interval"]), per_cent(row["recall"])
-
-
-def probability(value: float) -> str:
-    """Return a probability or threshold as .xxx; one above 0 is never written as 0."""
-    if 0 < value < 0.0005:
-        return "<.001"
-    text = f"{value:.3f}"
-    return text.removeprefix("0") if value < 1 else text
 
 
 def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard._console import console_of, plain
+from steelyard._console import console_of, plain, probability
 from steelyard.folder.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
 from steelyard.search.formula import LabelTerm
@@ -151,7 +151,7 @@ def _show(
         table.add_column(Text(plain(str(LabelTerm(label, signs[label] != {False})))), justify="right", overflow="fold")
     table.add_column("item", overflow="fold")
     for rank, hit in enumerate(hits, 1):
-        cells = [Text(f"{eta:.3f}") for eta in hit.probabilities.values()]
+        cells = [Text(probability(eta)) for eta in hit.probabilities.values()]
         table.add_row(str(rank), _score(hit.score), *cells, Text(plain(hit.id)))
     console.print(table)
     for hit, reason in zip(hits, reasons or [], strict=False):
@@ -162,4 +162,4 @@ def _show(
 
 
 def _score(score: float) -> str:
-    return f"{score:.4f}" if score >= 0.001 else f"{score:.1e}"
+    return f"{score:.4f}".removeprefix("0") if score >= 0.001 else f"{score:.1e}"
