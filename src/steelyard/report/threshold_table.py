@@ -15,9 +15,8 @@ from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels import UNKNOWN
-from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
-from steelyard.report.headline import decided
+from steelyard.report.headline import decided, never_decided
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.reliability import wilson
 from steelyard.report.scores import right_aligned
@@ -30,9 +29,7 @@ MOST_ROWS = 20
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
-def threshold_rows(
-    reading: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor
-) -> Decisions:
+def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor) -> Decisions:
     """Return the scores of decisions on some items, as plain JSON: the goal, and one entry per label.
 
     An entry has `threshold`, null where the label is `never` decided present; `precision` of the decided items whose
@@ -144,11 +141,8 @@ def show_table(decisions: Decisions, console: Console) -> None:
     console.print(table)
     if len(rows) > MOST_ROWS:
         say(console, f"and {len(rows) - MOST_ROWS:,} more in metrics.json")
-    never = decisions["never"]
-    if never:
-        why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
-        names = plain(some_labels(never))
-        say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
+    if never := never_decided(decisions):
+        say(console, plain(never), "yellow")
 
 
 def _remark(row: Mapping[str, Any], goal: str) -> str:

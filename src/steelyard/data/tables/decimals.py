@@ -1,4 +1,4 @@
-"""Decimal commas in CSV files that something else than a comma divides, as spreadsheets of many countries write them."""
+"""Decimal commas in CSV files whose cells something else divides, as spreadsheets of many countries write them."""
 
 from __future__ import annotations
 
