@@ -506,8 +506,10 @@ def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": reading}, epochs(1))
     row = next(line for line in re.sub(r"<[^>]*>", " ", found.source).splitlines() if "label 7" in line)
     wanted = metrics["per_label"][7]
-    cells = [f"{100 * wanted[k]:.1f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
-    assert row.split()[-7:] == [*cells, ".400"]
+    ap, ace, brier, precision, recall, f1 = (
+        f"{100 * wanted[k]:.1f}" for k in ("average_precision", "ace", "brier", "precision", "recall", "f1")
+    )
+    assert row.split()[-9:] == [ap, ace, brier, ".400", "–", precision, "–", recall, f1]
     assert "Beware of <this>" in found.text
     assert (
         "Probabilities: platt fitted to z. Each item is scored by a calibrator that was not fitted to it" in found.text

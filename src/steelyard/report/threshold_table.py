@@ -15,9 +15,8 @@ from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels import UNKNOWN
-from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
-from steelyard.report.headline import decided
+from steelyard.report.headline import decided, never_decided
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.reliability import wilson
 from steelyard.report.scores import right_aligned
@@ -142,11 +141,8 @@ def show_table(decisions: Decisions, console: Console) -> None:
     console.print(table)
     if len(rows) > MOST_ROWS:
         say(console, f"and {len(rows) - MOST_ROWS:,} more in metrics.json")
-    never = decisions["never"]
-    if never:
-        why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
-        names = plain(some_labels(never))
-        say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
+    if never := never_decided(decisions):
+        say(console, plain(never), "yellow")
 
 
 def _remark(row: Mapping[str, Any], goal: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.training.batches import all_outputs
 from steelyard.training.race.candidates import macro_log_loss
+from steelyard.training.small_models import annotated_note
 
 _ROWS = 4096
 
@@ -185,6 +186,8 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
+    if reading.annotated is not None:
+        notes.append(annotated_note(trained.names, reading.annotated, settings.positives_per_item))
     if not judged.out_of_fold and mark_of(targets) in (reading.fitted_to, reading.chosen_on):
         notes.append("these seem to be the items that calibrator or thresholds were fitted to: scores are too good")
     if not reading.has_probability:
@@ -299,13 +302,33 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
         return None
     n, k = (torch.tensor(part, dtype=torch.float64) for part in (labels.counts, labels.n_known))
     rows = {
-        "this run": torch.logit(judged.probabilities.double()),
+        "this run": judged.ranks,
         "label frequency": torch.logit((n + 0.5) / (k + 1)).expand(judged.targets.shape),
     }
     if regression is not None:
         rows["logistic regression"] = regression
-    scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
-    ours = scores["this run"] = scores["this run"] | {"map": _scores(judged.ranks, judged.targets)["map"]}
+    return _beside(judged, {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()})
+
+
+def beside_stored(judged: Evaluation, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part "baselines" of metrics: the scores that training stored, beside those of the run as it is now.
+
+    Args:
+        judged: outputs of the run for its own test or validation items.
+        stored: what `metrics.json` has of the same items.
+    """
+    rows = stored.get("baselines")
+    if not rows or not judged.reading.has_probability:
+        return {}
+    return {
+        "baselines": _beside(judged, {name: {k: row[k] for k in ("map", "log_loss")} for name, row in rows.items()})
+    }
+
+
+def _beside(judged: Evaluation, scores: dict[str, dict[str, float | None]]) -> dict[str, Any]:
+    """Return scores by name with those of the run for "this run", and by how much it is better than each other."""
+    ranked, likely = (_scores(s, judged.targets) for s in (judged.ranks, torch.logit(judged.probabilities.double())))
+    ours = scores["this run"] = likely | {"map": ranked["map"]}
     return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
 
 
