@@ -105,16 +105,16 @@ def products(x: torch.Tensor, weight: torch.Tensor, block: int) -> Callable[[], 
     return run
 
 
-def plain_step(n_items: int, n_labels: int, targets: SparseTargets, x: torch.Tensor) -> Callable[[], None]:
-    """A linear layer, torch's BCE over dense targets, SGD: what the head stands beside."""
+def plain_step(n_labels: int, targets: SparseTargets, x: torch.Tensor, through: bool = True) -> Callable[[], None]:
+    """A linear layer, torch's BCE over dense targets that are there already, SGD: what the head stands beside."""
     layer = torch.nn.Linear(D, n_labels, device="cuda", dtype=torch.bfloat16)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
-    dense = torch.zeros(n_items, n_labels, dtype=torch.bfloat16, device="cuda")
+    dense = torch.zeros(len(x), n_labels, dtype=torch.bfloat16, device="cuda")
     dense[targets.rows.long(), targets.labels.long()] = 1
 
     def run() -> None:
         optimizer.zero_grad()
-        features = x.detach().requires_grad_()
+        features = x.detach().requires_grad_(through)
         torch.nn.functional.binary_cross_entropy_with_logits(layer(features), dense).backward()
         optimizer.step()
 
@@ -239,13 +239,17 @@ def bars(result: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def stepper(head: BlockHead, x: torch.Tensor, targets: SparseTargets, objective: Objective) -> Callable[[], None]:
-    """One step and the gradient of features."""
-    features, index = x.detach().clone().requires_grad_(), torch.arange(len(x), device="cuda")
+def stepper(
+    head: BlockHead, x: torch.Tensor, targets: SparseTargets, objective: Objective, through: bool = True
+) -> Callable[[], None]:
+    """One step and, with `through`, the gradient of features; `train` over given features takes none."""
+    features, index = x.detach().clone().requires_grad_(through), torch.arange(len(x), device="cuda")
 
     def step() -> None:
-        head.step(features, targets, objective, lr=1e-3, index=index).total.backward()
-        features.grad = None
+        value = head.step(features, targets, objective, lr=1e-3, index=index)
+        if through:
+            value.total.backward()
+            features.grad = None
 
     return step
 
@@ -280,7 +284,8 @@ def timed_losses(n_items: int, n_labels: int, repeats: int) -> dict[str, Any]:
 def timed_plain(repeats: int) -> list[dict[str, Any]]:
     """The plain head and this one from where they may meet."""
     rows = []
-    for n_items, n_labels in ((1024, 20_000), (128, 20_000), (1024, 50_000), (128, 200_000), (1024, 10**6)):
+    few = [(n_items, n_labels) for n_labels in (20_000, 30_000, 50_000) for n_items in (128, 1024)]
+    for n_items, n_labels in (*few, (128, 200_000), (1024, 10**6)):
         x, targets = torch.randn(n_items, D, device="cuda", dtype=torch.bfloat16), targets_of(n_items, n_labels)
         rows.append({"items": n_items, "labels": n_labels, **beside_plain(x, targets, repeats)})
         print({k: round(v, 4) for k, v in rows[-1].items()}, flush=True)
@@ -290,14 +295,22 @@ def timed_plain(repeats: int) -> list[dict[str, Any]]:
 
 
 def beside_plain(x: torch.Tensor, targets: SparseTargets, repeats: int, plain: bool = True) -> dict[str, float]:
-    """Milliseconds and peak gigabytes of a step of this head and, where it fits, of the plain one, and their ratio."""
-    ours = stepper(head_of(targets.shape[1], NEAREST, BLOCK), x, targets, Objective(BCE()))
+    """Milliseconds and peak gigabytes of a step of this head and, where it fits, of the plain one, and their ratio.
+
+    Ratios are of steps with the gradient of features, and (`weights_ratio`) of those without.
+    """
+    n_labels = targets.shape[1]
+    ours = stepper(head_of(n_labels, NEAREST, BLOCK), x, targets, Objective(BCE()))
     if not plain:
         return {"block_ms": median_ms(ours, repeats), "block_gb": peak_gb(ours)}
-    theirs = plain_step(*targets.shape, targets, x)
-    turns = in_turns(ours, theirs, repeats, steps=16 if targets.shape[1] < 10**6 else 1)
+    theirs, steps = plain_step(n_labels, targets, x), 16 if n_labels < 10**6 else 1
+    turns = in_turns(ours, theirs, repeats, steps)
     row = {"block_ms": turns["ms"], "plain_ms": turns["other_ms"], "ratio": turns["ratio"]}
-    return row | {"block_gb": peak_gb(ours), "plain_gb": peak_gb(theirs)}
+    row |= {"block_gb": peak_gb(ours), "plain_gb": peak_gb(theirs)}
+    del ours, theirs
+    still = stepper(head_of(n_labels, NEAREST, BLOCK), x, targets, Objective(BCE()), through=False)
+    turns = in_turns(still, plain_step(n_labels, targets, x, through=False), repeats, steps)
+    return row | {"weights_ms": turns["ms"], "weights_plain_ms": turns["other_ms"], "weights_ratio": turns["ratio"]}
 
 
 def parsed(words: list[str] | None = None) -> argparse.Namespace:

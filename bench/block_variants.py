@@ -82,10 +82,9 @@ def slopes(n_items: int = 1024) -> None:
         few = names if (tile, stages, programs) in (((4, 512), 1, 4224), ((8, 512), 1, 4224)) else names[:1]
         for name in few:
             with constants(block_launch, _TILE=tile, _WARPS=warps, _STAGES=stages, _PROGRAMS=programs):
-                costs = torch.zeros(block_launch.n_costs(*room.shape), dtype=torch.float64, device="cuda")
 
-                def run(name: str = name, costs: torch.Tensor = costs) -> None:
-                    block_launch.slopes_(room, 0, terms[name], nothing, costs)
+                def run(name: str = name) -> None:
+                    block_launch.slopes_(room, 0, terms[name], nothing)
 
                 room.normal_()
                 tried(f"slopes {name} tile {tile} warps {warps} stages {stages} programs {programs}", run)
@@ -144,7 +143,7 @@ def _side() -> torch.cuda.Stream:
     return _streams[0]
 
 
-def adam(found: dict[str, Any]) -> dict[str, Any]:
+def adam(result: dict[str, Any]) -> dict[str, Any]:
     """Choose lanes and warps, then rows of gradients, then the hint, for a step of 1,024 × 10⁶; return what to set."""
     x, targets = torch.randn(1024, D, device="cuda"), targets_of(1024, 10**6)
     rules = {state: BlockOptimizer("adam", state=state) for state in ("bfloat16", "int8")}  # type: ignore[arg-type]
@@ -157,7 +156,7 @@ def adam(found: dict[str, Any]) -> dict[str, Any]:
         "_HINT": block_launch._HINT,
     }
     rows: list[dict[str, Any]] = []
-    found["adam"] = {"tried": rows}
+    result["adam"] = {"tried": rows}
 
     def worst(name: str, values: dict[str, Any]) -> float:
         try:
@@ -184,7 +183,7 @@ def adam(found: dict[str, Any]) -> dict[str, Any]:
     with constants(steps.Moments, step=overlapped):
         for rows_ in sorted({8192, best["_ROWS"]}):
             worst(f"rows {rows_}, beside products", best | {"_ROWS": rows_})
-    found["adam"] |= {"best": best, "ratio": least}
+    result["adam"] |= {"best": best, "ratio": least}
     print("best", best, round(least, 3), flush=True)
     return best
 
@@ -203,9 +202,9 @@ def recorded(step: Callable[[], None]) -> Callable[[], None]:
     return graph.replay
 
 
-def small(found: dict[str, Any]) -> None:
+def small(result: dict[str, Any]) -> None:
     """Steps of few labels over those of the dense head: both as they are called, and both as CUDA graphs."""
-    found["small"] = rows = []
+    result["small"] = rows = []
     for n_items, n_labels in (
         (128, 20_000),
         (256, 20_000),
@@ -216,7 +215,7 @@ def small(found: dict[str, Any]) -> None:
     ):
         x, targets = torch.randn(n_items, D, device="cuda").bfloat16(), targets_of(n_items, n_labels)
         ours = stepper(head_of(n_labels, NEAREST, BLOCK), x, targets, Objective(BCE()))
-        plain = plain_step(n_items, n_labels, targets, x)
+        plain = plain_step(n_labels, targets, x)
         called = block_head.in_turns(ours, plain, 5, steps=16)
         row = {"items": n_items, "labels": n_labels, "ms": called["ms"], "plain_ms": called["other_ms"]}
         rows.append(row | {"ratio": called["ratio"]})
@@ -233,7 +232,7 @@ def few_labels() -> None:
     for n_items in (1024, 128):
         x, targets = torch.randn(n_items, D, device="cuda").bfloat16(), targets_of(n_items, 20_000)
         ours = stepper(head_of(20_000, NEAREST, BLOCK), x, targets, Objective(BCE()))
-        for name, step in (("ours", ours), ("plain", plain_step(n_items, 20_000, targets, x))):
+        for name, step in (("ours", ours), ("plain", plain_step(20_000, targets, x))):
             for _ in range(20):
                 step()
             torch.cuda.synchronize()
@@ -289,21 +288,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--then", type=Path, help="run block_head as well, and keep its figures here")
     given = parser.parse_args()
-    found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     best: dict[str, Any] = {}
     for part in given.parts:
         began = time.perf_counter()
         if part == "adam":
-            best = adam(found)
+            best = adam(result)
         elif part == "small":
-            small(found)
+            small(result)
         else:
             PARTS[part]()
         gc.collect()
         torch.cuda.empty_cache()
         print(f"-- {part}: {time.perf_counter() - began:.0f} s", flush=True)
         if given.out is not None:
-            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if given.then is not None:
         with chosen(**best):
             block_head.run(block_head.parsed(["--out", str(given.then)]))

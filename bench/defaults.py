@@ -395,8 +395,8 @@ def page(content: dict[str, Any]) -> Iterator[str]:
     yield "Test mAP in per cent, mean over seeds; made by `make bench-defaults`, see `bench/defaults.py` for the rules."
     if (old := content["runs_of_auto"] - content["runs_of_the_present_choice"]) > 0:
         yield (
-            f"Of {content['runs_of_auto']} runs of auto {old} are of the choice before: the lowest out-of-fold "
-            f"log-loss and, within one standard error of it, the highest mAP. The others choose by {CHOICE}."
+            f"Of {content['runs_of_auto']} runs of auto {old} are of the race as it was before: without forests, and "
+            "with folds at levels of their own."
         )
     cells = content["cells"]
     yield from _tables(content["bars"], cells, SETS, "##")
@@ -404,7 +404,7 @@ def page(content: dict[str, Any]) -> Iterator[str]:
         yield from ("", "## Tables by which no rule was chosen", "")
         yield (
             "No rule of the race was chosen by these sets. One fault was found on them, on cal500: out-of-fold scores "
-            "of folds at different levels. It was mended before any figure on this page was measured."
+            "of folds at different levels. It was mended before the figures of this section were measured."
         )
         yield from _tables(content["fresh"], cells, FRESH, "###")
     yield from ("", "## What was measured", "", *_measured_cells(cells))

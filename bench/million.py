@@ -117,14 +117,14 @@ def judged(
     for start in range(0, n_items, 1024):
         some = x[start : start + 1024]
         targets = SparseTargets.from_labels(labels, np.arange(start, min(start + 1024, n_items)))
-        found, best = top_labels(head, some, max(ks), read), None
-        for first in range(0, head.n_labels, BLOCK):
-            best = merged(best, world.log_odds(some, slice(first, first + BLOCK)), first, max(ks))
+        top, best = top_labels(head, some, max(ks), read), None
+        for begin in range(0, head.n_labels, BLOCK):
+            best = merged(best, world.log_odds(some, slice(begin, begin + BLOCK)), begin, max(ks))
         assert best is not None
-        for name, top in (("model", found), ("truth", best)):
-            evaluators[name].update(top.labels.cpu(), targets.rows, targets.labels)
+        for name, first in (("model", top), ("truth", best)):
+            evaluators[name].update(first.labels.cpu(), targets.rows, targets.labels)
         for k in ks:
-            same = (found.labels[:, :k, None] == best.labels[:, None, :k]).any(2).float().mean(1).sum()
+            same = (top.labels[:, :k, None] == best.labels[:, None, :k]).any(2).float().mean(1).sum()
             shared[k] += float(same) / n_items
     seconds = time.perf_counter() - begun
     tops = {name: evaluator.compute() for name, evaluator in evaluators.items()}
@@ -218,8 +218,8 @@ def main() -> None:
         x, labels = draw(world, given.items, 1)
         drawn = time.perf_counter() - begun
         head, objective, took = fit(x, labels, given.epochs, given.lr, given.batch)
-        asked = {name: value for name, value in vars(given).items() if isinstance(value, int | float | str)}
-        result = {**asked, "draw_seconds": drawn, "positives": int(labels.counts.sum()), "fit": took}
+        arguments = {name: value for name, value in vars(given).items() if isinstance(value, int | float | str)}
+        result = {**arguments, "draw_seconds": drawn, "positives": int(labels.counts.sum()), "fit": took}
         result |= judged(head, objective, world, labels.counts, labels.n_items, 2048)
     text = json.dumps(result, indent=1)
     print(text)

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from steelyard.balance import ClassBalanced, InverseFrequency, LabelPair, PartialLabelMasking, Rebalanced
+from steelyard.kernels import block_launch, choice, fused
 from steelyard.labels import Labels
 from steelyard.losses import BCE, Asymmetric, TwoWay
 from steelyard.losses.pair import FormulaLoss
 from steelyard.losses.table import TABLE, Row
 from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
+from steelyard.models.block import head as head_module
 from steelyard.models.block.steps import Moments, noise, plain_update_
 from steelyard.objective import Objective
 
@@ -138,6 +141,58 @@ def test_ten_steps_are_those_of_torchs_optimizers(kind: str, state: str, near: f
     close = dict(atol=near, rtol=0) if near else {}
     torch.testing.assert_close(head.weight, w.detach(), **close)
     torch.testing.assert_close(head.bias, b.detach(), **close)
+
+
+def test_small_blocks_of_a_cpu_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, t = batch("soft")
+    outs = []
+    for cells in (1 << 20, 8 * B):
+        monkeypatch.setattr(head_module, "_CPU_CELLS", cells)
+        head, given = head_of(block=24), x.clone().requires_grad_()
+        value = head.step(given, sparse(t, "soft"), Objective(Asymmetric()), lr=0.5).total
+        value.backward()
+        outs.append((value, given.grad, head.weight, head.bias))
+    for one, three in zip(*outs, strict=True):
+        torch.testing.assert_close(one, three)
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations that launch a kernel on a GPU: all but views and empty tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not function.is_view and "empty" not in function.name():
+            self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kind", "most"), [("sgd", 10), ("momentum", 11), ("adam", 11)])
+def test_a_step_of_one_block_is_few_launches(kind: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few labels a step takes as long as its launches; a dense layer with torch's BCE and SGD has about 15."""
+    kernels: list[str] = []
+    for module in (block_launch, fused):
+        monkeypatch.setattr(module, "_run", lambda plan, *rest: kernels.append(plan.kernel))
+    head, (x, t) = head_of(dtype=torch.float32, optimizer=BlockOptimizer(kind), block=24), batch("known")  # type: ignore[arg-type]
+    given, targets, objective = x.float().requires_grad_(), sparse(t, "known"), Objective(BCE())
+    with choice.using("fused"), Launches() as launches:
+        head.step(given, targets, objective, lr=0.5).total.backward()
+    assert kernels == ["pick", "slopes", "put", *(["update"] if kind != "sgd" else []), "settle"]
+    assert len(launches.names) + len(kernels) <= most, launches.names
+
+
+def test_features_of_16_bits_get_gradients_of_16_bits() -> None:
+    x, t = batch("known")
+    gradients = []
+    for dtype in (torch.float32, torch.bfloat16):
+        given = x.bfloat16().to(dtype).requires_grad_()
+        head_of(dtype=torch.float32).value(given, sparse(t, "known"), Objective(BCE())).total.mul_(3.0).backward()
+        gradients.append(given.grad)
+    wide, narrow = gradients
+    assert narrow.dtype == torch.bfloat16
+    assert torch.equal(wide.bfloat16(), narrow)
 
 
 def test_stochastic_rounding_takes_small_steps_on_average() -> None:

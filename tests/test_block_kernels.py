@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from steelyard.balance import PickedLabels
 from steelyard.kernels import block_launch, choice, fused
-from steelyard.losses import BCE
+from steelyard.losses import BCE, Asymmetric
 from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
 from steelyard.models.block.steps import Kind, noise, plain_update_
 from steelyard.objective import Objective
@@ -39,6 +39,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "_plans", {})
     monkeypatch.setattr(block_launch, "_LISTED", 16)
     monkeypatch.setattr(block_launch, "_LANES", 16)
+    monkeypatch.setattr(block_launch, "_SETTLED", (2, 4))
 
 
 @inside
@@ -75,6 +76,27 @@ def test_picked_unknown_labels_are_weighed_as_by_plain_torch(fill: int, tmp_path
                 objective.start_epoch(epoch, 2)
                 value = head.step(x.float(), SparseTargets.from_dense(t, fill), objective, lr=0.5, index=index).total
         outs.append((value, head.weight, head.bias))
+    for ours, plain in zip(*outs[::-1], strict=True):
+        torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
+
+
+@inside
+@pytest.mark.parametrize("fill", [0, -1])
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adam"])
+def test_weights_and_bias_move_as_by_plain_torch(kind: Kind, fill: int) -> None:
+    """Four steps, the third without a listed cell: with fill −1 then nothing is known."""
+    outs: list[Any] = []
+    for using in ("plain", "fused"):
+        rule = BlockOptimizer(kind, state="float32", eps=1e-3)
+        head: BlockHead = head_of(dtype=torch.float32, block=12, optimizer=rule)
+        values = []
+        with choice.using(using):  # type: ignore[arg-type]
+            for step in range(4):
+                x, t = batch("rest unknown" if fill else "unknown", step)
+                t = torch.full_like(t, fill) if step == 2 else t
+                targets = SparseTargets.from_dense(t, fill)
+                values.append(head.step(x.float(), targets, Objective(Asymmetric()), lr=0.1).total)
+        outs.append((torch.stack(values), head.weight, head.bias, *head.moments.buffers()))
     for ours, plain in zip(*outs[::-1], strict=True):
         torch.testing.assert_close(ours, plain, rtol=2e-5, atol=2e-6)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from steelyard.balance import ClassAware
 from steelyard.labels import Labels
 from steelyard.losses import BCE, TwoWay
 from steelyard.losses.loss import NoLink
@@ -91,7 +92,7 @@ def test_a_number_of_labels_that_is_not_there_is_refused() -> None:
         top_labels(head_of(), batch("known")[0], 24)
 
 
-def test_a_hundred_thousand_labels_start_from_their_counts() -> None:
+def test_a_hundred_thousand_labels_start_from_their_counts_and_are_visited_alike() -> None:
     rng = np.random.default_rng(0)
     n, m = 2000, 100_000
     cells = np.unique(rng.integers(0, n, 20_000) * m + (m * rng.random(20_000) ** 3).astype(int))
@@ -99,3 +100,7 @@ def test_a_hundred_thousand_labels_start_from_their_counts() -> None:
     bias = prior_bias(Objective(BCE()), labels).numpy()
     counts = np.maximum(labels.counts, 0.5)
     assert np.allclose(bias, np.log(counts) - np.log(np.where(labels.counts > 0, n - counts, n)), atol=1e-6)
+    drawn = ClassAware(labels, visits=1).left()  # one item of each label that has one, without a table
+    there = np.flatnonzero(labels.counts)
+    assert len(drawn) == len(there)
+    assert np.array_equal(np.unique(labels.listed(drawn)[1]), there)

@@ -511,6 +511,17 @@ def test_images_that_were_moved_since(tmp_path: Path) -> None:
     assert done("evaluate", tmp_path / "run", "--images", moved, "--json").out == before
 
 
+def test_images_judged_by_folds_are_counted_once_where_they_cannot_be_read(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", 30)
+    for name in ("photo007.png", "photo009.png"):
+        (photos / "images" / name).write_bytes(b"junk")
+    frozen = ("--set", "model.backbone=lite0", "--set", "model.frozen=true", "--set", "data.size=32", "--skip-missing")
+    said = done("train", "--data", photos, "--recipe", "bce", *frozen, "--out", tmp_path / "run").out
+    assert set(re.findall(r"(\d+) images could not be read", said)) == {"2"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["unreadable"] == {"train": 2}
+    assert "2 images could not be read" in (tmp_path / "run" / "card.md").read_text()
+
+
 def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", 30)
     for name in ("photo007.png", "photo009.png"):

@@ -75,7 +75,7 @@ class ProbabilityModel:
     to_prior: Floats | None = None
     """π', the frequency of each label in deployment; NaN where a label's odds are left alone. None shifts nothing."""
     annotated: Floats | None = None
-    """The share of each label's positives that was annotated, (L,), by which η is scaled up; NaN where all were."""
+    """The share of each label's positives that was annotated, (L,): η is divided by it. 1: not known; NaN: all were."""
     sets: LabelSets | None = None
     """The distribution of label sets where η is calibrated; None where labels are independent."""
     sets_there: LabelSets | None = None
@@ -164,7 +164,8 @@ class ProbabilityModel:
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
         text = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:
-            text += ", scaled up from annotated to present"
+            is_scaled = np.nanmin(self.annotated) < 1
+            text += ", scaled up from annotated to present" if is_scaled else ", of being annotated"
         if self.to_prior is not None:
             text += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
         return text

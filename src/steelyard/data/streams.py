@@ -146,7 +146,7 @@ class FeatureInputs(Inputs):
                 (name, f"the item {name!r} holds values that are not finite numbers") for name in compress(ids, is_bad)
             ]
             if bad and self._on_bad == "error":
-                raise DataError(f"{bad[0][1]}: fix or remove it, or give on_bad_image='skip'")
+                raise DataError(f"{bad[0][1]}: fix or remove it, or skip it with --skip-bad (on_bad_image='skip')")
             if bad:
                 numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
             yield InputBatch(as_tensor(numbers), list(ids), bad)

@@ -78,13 +78,13 @@ def slopes(
     H: tl.constexpr, M: tl.constexpr, EDGE: tl.constexpr, EDGE_REST: tl.constexpr, SHIFTS: tl.constexpr,
     BY_LABEL: tl.constexpr, BY_ITEM: tl.constexpr, REBALANCED: tl.constexpr, MASKED: tl.constexpr,
     INDEXED: tl.constexpr, WEIGHED: tl.constexpr, PRODUCT: tl.constexpr, WIDE: tl.constexpr,
-    STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    BEFORE: tl.constexpr, STAGES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Turn logits (n, width), bits of labels from `start` on, into slopes of absent·ℓ₋, each times its weight.
 
-    Without WEIGHED all weights are 1. `parts` takes the cost of each program, `sums` (chunks of rows, width) the slopes
-    added by label. PRODUCT: ℓ₋ is a softplus without focus, and weights go by label alone; rows_each / R is at most 96,
-    so that no product overflows.
+    Without WEIGHED all weights are 1. `parts` takes the cost of each program, after BEFORE others; `sums` (chunks of
+    rows, width) the slopes added by label. PRODUCT: ℓ₋ is a softplus without focus, and weights go by label alone;
+    rows_each / R is at most 96, so that no product overflows.
 
     Every branch is on a constant: a compiled kernel has none of them.
     """
@@ -159,7 +159,7 @@ def slopes(
         cost_sum = C_NEG * (LN2 * cost_sum + _log_of_product(product))
         if WEIGHED:
             cost_sum = gain * cost_sum
-    tl.store(parts + tl.program_id(0), tl.sum(tl.sum(cost_sum, 1), 0).to(tl.float64))
+    tl.store(parts + BEFORE + tl.program_id(0), tl.sum(tl.sum(cost_sum, 1), 0).to(tl.float64))
 
 
 @triton.jit(do_not_specialize=["n_listed", "start", "seed_low", "seed_high", "epoch", "item_low", "item_high"])

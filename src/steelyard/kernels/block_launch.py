@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ _TILE, _WARPS, _STAGES = (4, 512), 4, 3  # rows and labels of a tile
 _PROGRAMS = 4224  # at least, where there are rows enough: 32 per multiprocessor of an H200
 _MOST_TILES = 64  # of one program: a product of so many numbers up to 2 is finite
 _LISTED, _LISTED_WARPS, _LISTED_PROGRAMS = 256, 4, 264  # listed cells that a program sees at a time, and programs
+_SETTLED, _SETTLED_WARPS = (8, 128), 4  # chunks of rows and labels that a program adds up at a time
 _GROUP = 256
 _LANES, _LANE_WARPS, _HINT = 2048, 4, True  # weights and warps of a program; whether gradients are kept in the cache
 
@@ -43,12 +45,12 @@ class Listed(NamedTuple):
 class Terms(NamedTuple):
     """All that the slope of a cell depends on, except its logit.
 
-    `absent` is the coefficient of cells that are not listed; `by_label` (L,) and `by_item` (B,) are weights, `by_cell`
-    (n,) those of listed cells, `drawn` (B,) is Σ_j present_j inverse_j for re-balanced ones. All tensors are float32,
-    and those by label cover all labels.
+    `pair` is None where the kernels do not know the loss, `absent` the coefficient of cells that are not listed.
+    `by_label` (L,) and `by_item` (B,) are weights, `by_cell` (n,) those of listed cells, `drawn` (B,) is Σ_j present_j
+    inverse_j for re-balanced ones. All tensors are float32, and those by label cover all labels.
     """
 
-    pair: KernelPair
+    pair: KernelPair | None
     rule: KernelRule
     absent: float
     bias: Tensor
@@ -60,73 +62,84 @@ class Terms(NamedTuple):
     mask: Mask | None = None
 
 
-def n_costs(n: int, width: int) -> int:
-    """Return how many numbers `slopes_` writes the cost of a block in."""
-    strips, chunks, _ = _cut(n, width)
-    return -(-strips * chunks // 2) * 2 + _LISTED_PROGRAMS
+class _Launches(NamedTuple):
+    """How the kernels go over a block of one shape, and into how many chunks its rows are cut."""
+
+    pick: _LaunchPlan
+    slopes: _LaunchPlan
+    put: _LaunchPlan
+    chunks: int
 
 
-def _cut(n: int, width: int) -> tuple[int, int, int]:
-    """Return into how many strips of labels and chunks of rows a block is cut, and the rows of a chunk."""
-    strips, tiles = -(-width // _TILE[1]), -(-n // _TILE[0])
-    rows_each = min(-(-tiles // max(1, min(tiles, _PROGRAMS // strips))), _MOST_TILES) * _TILE[0]
-    return strips, -(-n // rows_each), rows_each
+@lru_cache(maxsize=256)
+def _launches(
+    block: tuple[Any, ...], pair: tuple[Any, ...], how: tuple[Any, ...], before: int, sizes: tuple[Any, ...]
+) -> _Launches:
+    """Return what is launched over a block.
 
-
-def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed, costs: Tensor) -> Tensor:
-    """Replace logits (B, width) without bias, of labels from `start` on, by slopes; return these summed by label.
-
-    The sums are float64, (chunks, width), still to be added over chunks of rows. `costs`, zeros of float64, `n_costs`
-    of them, take numbers that add up to the cost.
+    Args:
+        block: its device, which a plan is compiled for, rows, labels, all labels, stride and dtype.
+        pair: the constants of the loss.
+        how: flags; of the last four, two are for `slopes` alone and two for `put`.
+        before: costs of listed cells, before those of the programs of `slopes`.
+        sizes: the constants of this module.
     """
-    (n, width), device, n_listed = logits.shape, logits.device, len(listed.rows)
-    bits, wide, mark = logits.view(_BITS[logits.dtype]), logits.dtype == torch.float32, _MARK[logits.dtype]
-    groups = _LISTED_PROGRAMS if device.type == "cuda" else 3
-    strips, chunks, rows_each = _cut(n, width)
-    tensors, numbers, pair, how = _arguments(terms)
-    shape = (n, width, len(terms.bias), logits.stride(0))
-    key = (device.index, *shape, wide, pair, how)
+    _, n, width, n_labels, stride, dtype = block
+    tile, warps, stages, programs = sizes
+    *both, weighed, product, by_cell, assumed = how
+    wide, strips, tiles = dtype == torch.float32, -(-width // tile[1]), -(-n // tile[0])
+    rows_each = min(-(-tiles // max(1, min(tiles, programs // strips))), _MOST_TILES) * tile[0]
+    chunks = -(-n // rows_each)
+    every = (*(x for part in pair for x in (part if isinstance(part, tuple) else (part,))), *both)
+    return _Launches(
+        _LaunchPlan("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
+        _LaunchPlan(
+            "slopes", strips * chunks, (n, width, n_labels, stride, rows_each),
+            (*every, weighed, product, wide, before, stages, *tile), warps,
+        ),
+        _LaunchPlan("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
+        chunks,
+    )  # fmt: skip
+
+
+def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed) -> tuple[Tensor, Tensor]:
+    """Replace logits (B, width) without bias, of labels from `start` on, by slopes.
+
+    Returns the slopes summed by label, float64 (chunks, width), still to be added over chunks of rows, and numbers of
+    float64 that add up to the cost.
+    """
+    (n, width), device, n_listed = logits.shape, logits.device, listed.rows.shape[0]
+    pair, rule = terms.pair, terms.rule
+    assert pair is not None
+    bits = logits.view(_BITS[logits.dtype])
+    tensors, numbers, how = _arguments(pair, terms)
+    weighed = terms.absent != 1 or any(how[1:4])
+    # costs of a softplus weighed by label alone add up to a logarithm of products
+    product = pair.kind == SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0 and not (how[2] or how[3])
+    before = 0 if n_listed == 0 else _LISTED_PROGRAMS if device.type == "cuda" else 3
+    made = _launches(
+        (device, n, width, terms.bias.shape[0], logits.stride(0), logits.dtype), pair[:9],
+        (*how, weighed, product, terms.by_cell is not None, rule.assumed), before, (_TILE, _WARPS, _STAGES, _PROGRAMS),
+    )  # fmt: skip
+    costs = torch.empty(before + (made.slopes.programs if terms.absent else 0), dtype=torch.float64, device=device)
     if n_listed:
         picked = torch.empty(n_listed, dtype=bits.dtype, device=device)
-        plan = _plan(
-            ("pick", *key[:6]), lambda: _LaunchPlan("pick", groups, (width, shape[3]), (mark, _LISTED), _LISTED_WARPS)
-        )
-        _run(plan, device, (bits, picked, listed.rows, listed.labels), plan.arguments((n_listed, start)))
-    if terms.absent != 0:
-        weighed = terms.absent != 1 or any(how[1:4])
-        product = _is_product(terms)
-        sums = torch.empty(chunks, width, dtype=torch.float64, device=device)
-        fixed = (*pair, *how, weighed, product, wide, _STAGES, *_TILE)
-        plan = _plan(
-            ("slopes", *key, weighed, _TILE, _WARPS, _STAGES, rows_each),
-            lambda: _LaunchPlan("slopes", strips * chunks, (*shape, rows_each), fixed, _WARPS),
-        )
-        _run(plan, device, (bits, *tensors, costs, sums), plan.arguments((start, terms.absent, *numbers)))
+        _run(made.pick, device, (bits, picked, listed.rows, listed.labels), made.pick.arguments((n_listed, start)))
+    if terms.absent:
+        sums = torch.empty(made.chunks, width, dtype=torch.float64, device=device)
+        _run(made.slopes, device, (bits, *tensors, costs, sums), made.slopes.arguments((start, terms.absent, *numbers)))
     else:
         sums = torch.zeros(1, width, dtype=torch.float64, device=device)
         logits.zero_()
     if n_listed:
-        rule, by_cell = terms.rule, terms.by_cell is not None
-        fixed = (*pair, *how, by_cell, rule.assumed, wide, _LISTED)
-        plan = _plan(
-            ("put", *key, by_cell, rule.assumed),
-            lambda: _LaunchPlan("put", groups, (width, shape[2], shape[3]), fixed, _LISTED_WARPS),
-        )
-        given = (bits, picked, *listed, terms.by_cell, *tensors, costs[-_LISTED_PROGRAMS:], sums)
-        _run(plan, device, given, plan.arguments((n_listed, start, rule.negative, rule.unknown, *numbers)))
-    return sums
+        given = (bits, picked, *listed, terms.by_cell, *tensors, costs, sums)
+        _run(made.put, device, given, made.put.arguments((n_listed, start, rule.negative, rule.unknown, *numbers)))
+    return sums, costs
 
 
-def _is_product(terms: Terms) -> bool:
-    """Return whether costs of absent labels add up to a logarithm of products: a softplus with weights by label."""
-    pair = terms.pair
-    plain = pair.kind == SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0
-    return plain and terms.by_item is None and terms.rebalanced is None
-
-
-def _arguments(terms: Terms) -> tuple[tuple[Tensor | None, ...], Any, Any, Any]:
-    """Return tensors, numbers, constants of the pair and flags, as both kernels take them."""
-    pair, mask, rebalanced = terms.pair, terms.mask, terms.rebalanced
+def _arguments(pair: KernelPair, terms: Terms) -> tuple[tuple[Tensor | None, ...], tuple[float, ...], Any]:
+    """Return tensors, numbers and flags, as `slopes` and `put` both take them."""
+    mask, rebalanced = terms.mask, terms.rebalanced
     keep, items = (None, None) if mask is None else mask[:2]
     inverse = None if rebalanced is None else rebalanced.inverse
     tensors = (terms.bias, terms.by_label, terms.by_item, pair.shifts, inverse, terms.drawn, keep, items)
@@ -135,15 +148,11 @@ def _arguments(terms: Terms) -> tuple[tuple[Tensor | None, ...], Any, Any, Any]:
     if mask is not None:
         seed, first = mask.seed, mask.first_item
         words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
-    constants = (
-        pair.kind, *pair.slope, *pair.scale, *pair.shift, *pair.gamma, pair.detach, pair.smoothing, pair.margin,
-        *pair.edge,
-    )  # fmt: skip
     how = (
         0 if pair.shifts is None else len(pair.shifts), terms.by_label is not None, terms.by_item is not None,
         rebalanced is not None, mask is not None, items is not None,
     )  # fmt: skip
-    return tensors, (*balance, *words), constants, how
+    return tensors, (*balance, *words), how
 
 
 def update_(
@@ -175,6 +184,19 @@ def update_(
     )
     words = (_word(first * (width // group)), _word(key))
     _run(plan, weight.device, (weight, gradient, *states), plan.arguments((*words, *numbers)))
+
+
+def settle_(
+    costs: Tensor, bias: Tensor, sums: Tensor, states: list[Tensor | None], numbers: tuple[float, ...], kind: int
+) -> Tensor:
+    """Return scale · Σ costs, and move a bias (n,) by scale · sums (parts, n); see the kernel `block_update.settle`."""
+    n, device, value = bias.shape[0], bias.device, bias.new_empty(())
+    plan = _plan(
+        ("settle", device.index, n, kind, _SETTLED),
+        lambda: _LaunchPlan("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
+    )
+    _run(plan, device, (sums, costs, value, bias, *states), plan.arguments((sums.shape[0], costs.shape[0], *numbers)))
+    return value
 
 
 def group_of(width: int) -> int:

@@ -1,4 +1,4 @@
-"""One step of SGD, momentum or Adam over rows of weights, states of 8, 16 or 32 bits, rounded at random (Triton)."""
+"""One step of SGD, momentum or Adam (Triton): of weights, whose states have 8, 16 or 32 bits, and of the bias."""
 
 # mypy: ignore-errors
 
@@ -134,3 +134,38 @@ def update(
         mask=inside,
         eviction_policy=OLD,
     )
+
+
+@triton.jit(do_not_specialize=["parts", "n_costs"])
+def settle(
+    sums, costs, value, bias, m_state, v_state, n, parts, n_costs, lr, scale, decay, beta1, beta2, eps, up1, up2,
+    KIND: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Write scale · Σ costs to `value`, and move a bias (n,) by scale · sums (parts, n), both float64.
+
+    Small sums of a block in one launch: a step of few labels takes as long as its launches. The bias does not decay,
+    and its states are float32.
+    """
+    if tl.program_id(0) == 0:
+        cost = tl.zeros([P * C], tl.float64)
+        for first in range(0, n_costs, P * C):
+            cells = first + tl.arange(0, P * C)
+            cost += tl.load(costs + cells, mask=cells < n_costs, other=0.0)
+        tl.store(value, (scale * tl.sum(cost, 0)).to(tl.float32))
+    columns = tl.program_id(0) * C + tl.arange(0, C)
+    within = columns < n
+    total = tl.zeros([P, C], tl.float64)
+    for first in range(0, parts, P):
+        rows = first + tl.arange(0, P)
+        inside = (rows < parts)[:, None] & within[None, :]
+        total += tl.load(sums + rows[:, None].to(tl.int64) * n + columns[None, :], mask=inside, other=0.0)
+    g = (scale * tl.sum(total, 0)).to(tl.float32)
+    step, rate = g, lr
+    if KIND != SGD:
+        step = beta1 * tl.load(m_state + columns, mask=within, other=0.0) + (1 - beta1 if KIND == ADAM else 1.0) * g
+        tl.store(m_state + columns, step, mask=within)
+    if KIND == ADAM:
+        v = beta2 * tl.load(v_state + columns, mask=within, other=0.0) + (1 - beta2) * g * g
+        tl.store(v_state + columns, v, mask=within)
+        step, rate = step * reciprocal(tl.sqrt(v) * up2 + eps), lr * up1
+    tl.store(bias + columns, tl.load(bias + columns, mask=within, other=0.0) - rate * step, mask=within)

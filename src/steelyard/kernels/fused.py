@@ -26,7 +26,7 @@ _BLOCK, _FLAT, _ROW = 0, 1, 2
 
 # where kernels are that are not in `pairs`
 _MODULES = dict(count="targets", rows="targets", partials="margins", settled="margins", gradient="margins")
-_MODULES |= dict(pick="block", slopes="block", put="block", update="block_update")
+_MODULES |= dict(pick="block", slopes="block", put="block", update="block_update", settle="block_update")
 
 # cells of a tile, warps of a program, programs on a multiprocessor:
 _TILE = 2048

@@ -105,6 +105,24 @@ def log_loss_interval(p: Tensor, targets: Tensor, resamples: int, confidence: fl
     return [number(end) for end in interval(value, np.nanmean(draws, axis=1), confidence, share=False)]
 
 
+def rank(report: dict[str, Any], ranked: Mapping[str, Any]) -> None:
+    """Replace what tells how labels rank items by what `ranked`, an evaluator's numbers of other scores, tells."""
+    for name in ("label", "labels_left_out"):
+        report["mAP"][name] = ranked["mAP"][name]
+    report["auroc"] = ranked["auroc"]
+    for row, other in zip(report["per_label"], ranked["per_label"], strict=True):
+        row.update({name: other[name] for name in ("average_precision", "auroc")})
+    for kind in ("groups", "rarest"):
+        for name, part in report.get(kind, {}).items():
+            part.update({key: ranked[kind][name][key] for key in ("mAP", "auroc")})
+    if "intervals" in report:
+        intervals, other = report["intervals"], ranked["intervals"]
+        intervals["mAP"]["label"], intervals["per_label"] = other["mAP"]["label"], other["per_label"]
+        for kind in ("groups", "rarest"):
+            for name, part in intervals.get(kind, {}).items():
+                part["mAP"] = other[kind][name]["mAP"]
+
+
 def without_probabilities(report: dict[str, Any]) -> dict[str, Any]:
     """Return an evaluator's numbers with None for all that needs probabilities: rankings alone are left."""
     ranked: dict[str, Any] = without(report, _OF_DECISIONS | _OF_PROBABILITIES)

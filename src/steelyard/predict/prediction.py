@@ -161,7 +161,7 @@ def file_sink(
     kind = format_of(path, format)
     check_choice(form, get_args(Form), "form")
     if top < 0 or (top > 0 and form == "wide"):
-        raise ValueError(f"top is {top}: give at least 0, and only with the long form")
+        raise ValueError(f"top is {top}: give at least 0, and only with form='long'")
     check_place(path)
     with replacing(path) as partial, open_writer(partial, kind, form, names, top, raw_ids) as write:
         yield lambda scored: write(scored.rows)

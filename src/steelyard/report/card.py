@@ -169,8 +169,11 @@ def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_text(decisions['heading'])} (on {plural(decisions['items'], 'item')}, rarest labels first)."
     yield ""
     yield from _table(
-        ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %"],
-        [[_text(row["label"]), f"{row['positives']:,}", *decided(row)] for row in rows[:MOST_ROWS]],
+        ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %", "items decided"],
+        [
+            [_text(row["label"]), f"{row['positives']:,}", *decided(row), f"{row['decided']:,}"]
+            for row in rows[:MOST_ROWS]
+        ],
     )
     if len(rows) > MOST_ROWS:
         yield ""
@@ -182,7 +185,8 @@ def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str
     if shown.get("intervals") or facts.get("intervals"):
         yield "- Intervals tell how scores vary with the choice of items, not with the training run."
     if part == "validation":
-        yield "- There were no test items: recipe, calibrator and thresholds were chosen on the scored items."
+        own = ", each of which is scored by those chosen without it" if get(shown, "reading", "out_of_fold") else ""
+        yield f"- There were no test items: calibration and thresholds were chosen on the scored items{own}."
     for note in shown.get("notes") or ():
         yield f"- {_text(note[:1].upper() + note[1:]).removesuffix('.')}."
     decisions = get(shown, "thresholds") or {}
@@ -191,7 +195,7 @@ def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str
         named = f"{_names(scarce)} {'has' if len(scarce) == 1 else 'have'}"
         yield f"- {named} fewer than {FEW} training items; their scores and thresholds are uncertain."
     if never := decisions.get("never"):
-        yield f"- Never predicted as present: {_names(never)}."
+        yield f"- Never predicted as present, {len(never):,} of {len(decisions['labels']):,} labels: {_names(never)}."
     if facts.get("converged") is False:
         yield "- Training stopped before it converged."
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from steelyard._arrays import Array
 from steelyard._console import probability as probability
+from steelyard.labels.matching import some_labels
 
 Metrics = Mapping[str, Any]
 
@@ -105,6 +106,14 @@ def decided(row: Metrics) -> tuple[str, str, str, str]:
     """Return threshold, precision, its interval and recall of a row of `threshold_rows`."""
     limit = "never" if row["never"] or row["threshold"] is None else probability(row["threshold"])
     return limit, per_cent(row["precision"]), ends(row["precision_interval"]), per_cent(row["recall"])
+
+
+def never_decided(decisions: Metrics) -> str:
+    """Return a sentence that counts and names the labels that are never decided; "" for none."""
+    if not (never := decisions.get("never")):
+        return ""
+    why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
+    return f"Never decided, since {why}: {len(never):,} of {len(decisions['labels']):,} labels ({some_labels(never)})."
 
 
 def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]:

@@ -77,7 +77,7 @@ def summary_lines(metrics: Metrics) -> list[str]:
     if "intervals" in metrics:
         low, high = get(metrics, "intervals", "mAP", "label") or (None, None)
         share = metrics["intervals"]["confidence"]
-        lines.append(f"mAP is between {percent(low)} and {percent(high)} with confidence {percent(share)}")
+        lines.append(f"mAP: {100 * share:g} % interval {percent(low)} to {percent(high)}")
     if get(metrics, "deploy_prior", "shifted") is not False and metrics["deploy_prior"] is not None:
         lines.append(f"probabilities are for the label frequencies of {_prior(metrics['deploy_prior'])}")
     return lines

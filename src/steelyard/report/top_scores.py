@@ -28,5 +28,6 @@ def show_top(metrics: Mapping[str, Any], console: Console, title: str = "") -> N
     for band in metrics["bands"]:
         low, high = band["positives"]
         values = (band["ace"], band["mean_probability"], band["frequency"])
-        bands.add_row(f"{low:,} to {high:,}", f"{band['labels']:,}", *map(percent, values))
+        positives = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        bands.add_row(positives, f"{band['labels']:,}", *map(percent, values))
     console.print(bands)

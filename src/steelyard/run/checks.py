@@ -128,8 +128,8 @@ def _about_labels(config: Config, labels: Labels) -> Iterator[str]:
     counts, known = labels.counts, known_labels(config.objective, labels)
     for affected, consequence in (
         (known == 0, "never known in training, so nothing is learned there"),
-        ((known > 0) & (counts == 0), "never present in training, so it will never be predicted as present"),
-        ((counts > 0) & (counts == known), "never absent in training, so it will always be predicted as present"),
+        ((known > 0) & (counts == 0), "never present in training, so never predicted as present"),
+        ((counts > 0) & (counts == known), "never absent in training, so always predicted as present"),
     ):
         if affected.any():
             yield f"{some_labels([labels.names[c] for c in np.flatnonzero(affected)])}: {consequence}"

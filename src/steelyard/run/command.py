@@ -176,13 +176,17 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
     """Measure a run, on other data or on its own test or validation items."""
     on = judged_on(run, other, deploy_prior, bootstrap)
+    _show(_metrics(run, on, other), on.name, as_json)
+
+
+def _metrics(run: str, on: JudgedOn, other: Other) -> dict[str, Any]:
+    """Return metrics, on the run's own items with what training measured of baselines, which needs no second fit."""
     metrics = evaluation.report(on.trained, on.judged, on.settings)
-    if other.data is None:  # training has measured the baselines on the run's own items: no second fit
-        data = run_config(run).data
-        part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
-        stored = RunFolder(run).read_metrics().get(part, {})
-        metrics |= {"baselines": stored["baselines"]} if "baselines" in stored else {}
-    _show(metrics, on.name, as_json)
+    if other.data is not None:
+        return metrics
+    data = run_config(run).data
+    part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
+    return metrics | evaluation.beside_stored(on.judged, RunFolder(run).read_metrics().get(part, {}))
 
 
 def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
@@ -191,7 +195,7 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
         check_place(out)
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
     on = judged_on(run, other, deploy_prior)
-    metrics, name = evaluation.report(on.trained, on.judged, on.settings), on.name
+    metrics, name = _metrics(run, on, other), on.name
     if other.data is not None:
         name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
     if not run_report.write_report(RunFolder(run), on.trained, on.judged, metrics, on.settings, name, path):

@@ -69,9 +69,9 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
     if folds is not None and refitted and grouped is not None:
         grouped = folds.folds
     reading = reading_of(config, result.objective, labels, held, grouped, refitted)
-    only, per_item = result.annotated_only, config.evaluate.positives_per_item
-    if only and per_item and reading.has_probability:
-        reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
+    if (only := result.annotated_only) and reading.has_probability:
+        share = small_models.annotated_share(labels, only, config.evaluate.positives_per_item)
+        reading = reading.with_annotated(share)
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single, encoder = result.single_label, given.encoder
@@ -119,14 +119,15 @@ def _write(
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
-    if first := next((name for name, positions in lost.items() if len(positions)), None):
-        sentence = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
+    own = {name: data for name, data in parts.items() if name == "train" or data is not parts["train"]}
+    if first := next((name for name in own if len(lost[name])), None):
+        sentence = skipped_sentence(parts[first], lost[first], sum(len(lost[name]) for name in own))
         say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
         "recipe": request.recipe,
         "why": request.why,
-        "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
+        "items": {name: len(data) for name, data in own.items()},
         "labels": _label_facts(result.datasets.train.labels),
         "versions": versions(result.device),
         "seconds": round(outcome.seconds, 3),
@@ -134,7 +135,7 @@ def _write(
         "kept_epoch": outcome.kept_epoch,
         "stopped_early": outcome.stopped_early,
         "converged": outcome.converged,
-        "unreadable": {name: len(positions) for name, positions in lost.items()},
+        "unreadable": {name: len(lost[name]) for name in own},
         **({} if merged is None else {"corrections": dict(merged.by_label)}),
     }
     if draws:
@@ -171,15 +172,10 @@ def _card_intervals(trained: Trained, judged: Evaluation, settings: EvaluateSett
 def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluation]) -> dict[str, dict[str, Any]]:
     """Return the metrics of each part, beside those of baselines on the same items."""
     settings, labels = result.config.evaluate, result.datasets.train.labels
-    only, per_item = result.annotated_only, settings.positives_per_item
     metrics = {name: report(trained, evaluation, settings) for name, evaluation in judged.items()}
     regression = _regression(result)
-    note = small_models.annotated_sentence(labels.names, only) if only else ""
-    if only and per_item:
-        note = small_models.scaled_sentence(only, per_item)
     for name, content in metrics.items():
         content["baselines"] = beside_baselines(judged[name], labels, None if regression is None else regression(name))
-        content["notes"] += [note] if note else []
     return metrics
 
 

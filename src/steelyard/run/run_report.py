@@ -42,6 +42,7 @@ def evaluated_of(trained: Trained, judged: Evaluation, settings: EvaluateSetting
         head=settings.head_at,
         tail=settings.tail_below,
         bins=settings.bins,
+        ranks=judged.ranks.numpy() if has else None,
     )
 
 

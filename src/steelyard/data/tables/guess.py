@@ -31,7 +31,7 @@ from steelyard.data.tables.columns import (
     repeats,
 )
 from steelyard.data.tables.manifest import Manifest, encode
-from steelyard.data.tables.separators import are_lists, separator_of
+from steelyard.data.tables.separators import are_lists, marks_join_labels, separator_of
 from steelyard.labels.ids import several
 
 ONE_LABEL = "none"
@@ -324,8 +324,12 @@ def _form(columns: Columns, given: Guess, id: str | None) -> tuple[str | None, s
         form = "wide"
     elif columns.kinds[column] == "list":
         form = "list"
-    else:
-        form = "long" if value is not None or (id is not None and repeats(columns.cells[id])) else "list"
+    elif value is not None:
+        form = "long"
+    else:  # an id that occurs twice among lists of labels is a mistake, which reading them names
+        several_rows = id is not None and repeats(columns.cells[id])
+        joined = several_rows and marks_join_labels(encode(columns.cells[column])[1].to_pylist())
+        form = "long" if several_rows and not joined else "list"
     return column, columns.take(value) if form == "long" else None, form
 
 

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError, check_regular
+from steelyard.data.tables.decimals import has_decimal_commas, with_points
 
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
 """Blank cells."""
@@ -75,6 +76,7 @@ class Manifest:
         if not self.is_parquet and self.path.suffix.lower() in (".parquet", ".pq"):
             raise DataError(f"{path} is not a readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
+        self._decimal = "."
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
             self._guarded(lambda: str(self._parquet().schema_arrow))  # all of it can be read
@@ -155,7 +157,7 @@ class Manifest:
                 line = reader.line_num + 1
 
     def sample(self) -> dict[str, Any]:
-        """Return the beginning of every column, as strings where the file is CSV."""
+        """Return the beginning of every column, as strings where the file is CSV; decimal commas become points."""
         if self._sample:
             return self._sample
         if self.is_parquet:
@@ -166,6 +168,8 @@ class Manifest:
         if batch is None or batch.num_rows == 0:
             raise DataError(f"{self.path} has a header but no rows: add one for each item")
         self._sample = {name: batch.column(key) for name, key in self._keys.items()}
+        if not self.is_parquet and self.delimiter != "," and has_decimal_commas(self._sample):
+            self._decimal, self._sample = ",", with_points(self._sample)
         return self._sample
 
     def read(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> dict[str, Any]:
@@ -272,7 +276,9 @@ class Manifest:
                 encoding="utf8" if self.encoding == "utf-8" else self.encoding,
             ),
             pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
+            pcsv.ConvertOptions(
+                column_types=kinds, include_columns=list(kinds), null_values=list(BLANK), decimal_point=self._decimal
+            ),
         )
 
     def _csv_error(self, message: str, numbers: Sequence[int] = ()) -> DataError:
@@ -301,7 +307,7 @@ class Manifest:
         for line, cells in self._records():
             for j in columns:
                 cell = cells[j].strip() if j < len(cells) else ""
-                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.strip()):
+                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.replace(self._decimal, ".")):
                     yield f"line {line}, column {self.columns[j]!r} holds {cell!r:.60}"
 
     def _named(self, mistakes: Iterator[str], otherwise: str) -> str:

@@ -36,6 +36,13 @@ def are_lists(cells: Sequence[str]) -> bool:
     return (2 * len(marked) > len(cells) and short >= 0.8 * len(parts)) or _space_separates(cells)
 
 
+def marks_join_labels(cells: Sequence[str]) -> bool:
+    """Do `;` or `|` stand between names that are cells of their own too ("cat;dog" beside "dog")?"""
+    marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
+    parts = {part.strip() for cell in marked for part in cell.replace("|", ";").split(";")}
+    return not parts.isdisjoint(cells)
+
+
 def _space_separates(cells: Sequence[str]) -> bool:
     """Do spaces stand between labels ("1 19", "clear primary") rather than inside of their names ("traffic light")?
 

@@ -40,9 +40,9 @@ def value_of(text: str) -> float:
     """Return 1, 0, −1 or a soft value for what is written in a cell, NaN if that is none of them.
 
     1 true t yes y: present. 0 false f no n: absent. −1, nothing, NaN, NA, null, none, `?`: unknown. Else a number
-    between 0 and 1. Upper and lower case are the same.
+    between 0 and 1, with a decimal point or comma. Upper and lower case are the same.
     """
-    word = text.lower()
+    word = text.lower().replace(",", ".")
     if word in _WORDS:
         return _WORDS[word]
     try:

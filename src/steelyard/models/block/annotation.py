@@ -57,7 +57,7 @@ class BlockAnnotation:
         self.next = rows[:0], labels[:0]
         if objective.training and rule.epoch < rule.n_epochs:
             self.next = self._picked(targets, share, rule.epoch + 1)
-        self.said = bias.new_empty(len(self.next[0]))
+        self.noted = bias.new_empty(len(self.next[0]))
 
     def _picked(self, targets: SparseTargets, share: slice, epoch: int) -> tuple[Tensor, Tensor]:
         """Return the unknown labels that an epoch picks, ordered by row and label."""
@@ -95,12 +95,12 @@ class BlockAnnotation:
         z = logits[rows[here], labels - start].to(self.bias.dtype) + self.bias[labels]
         if self.store.feedback == "link":
             z = of_labels(checked(self.objective), labels).log_odds(z, *self.rule.class_weights())
-        self.said[here] = torch.sigmoid(z)
+        self.noted[here] = torch.sigmoid(z)
 
     def remember(self) -> None:
         """Write the noted outputs to the store."""
         if len(self.items):
-            self.store.write(self.items, torch.bincount(self.next[0], minlength=len(self.items)), self.said)
+            self.store.write(self.items, torch.bincount(self.next[0], minlength=len(self.items)), self.noted)
 
 
 def known_by_row(targets: SparseTargets) -> Tensor:

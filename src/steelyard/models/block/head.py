@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from steelyard.balance.label_pair import LabelPair
 from steelyard.balance.processes import summed
-from steelyard.kernels.block_launch import DTYPES, Listed, n_costs, slopes_
+from steelyard.kernels.block_launch import DTYPES, Listed, slopes_
 from steelyard.kernels.choice import fuses
-from steelyard.losses.pair import AnalyticLoss, PairLoss
+from steelyard.losses.pair import PairLoss
 from steelyard.losses.partial_annotation import LOW, Annotation
 from steelyard.models.block import parallel
 from steelyard.models.block.annotation import BlockAnnotation
@@ -27,6 +27,7 @@ from steelyard.objective.objective import Value
 
 BLOCK = 262_144
 """Labels per block: fewer make its products slower, more take more memory."""
+_CPU_CELLS = 1 << 18  # of a block on a CPU, where what does not fit its cache takes twice as long
 _BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
 _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
@@ -201,72 +202,72 @@ class BlockHead(nn.Module):
     def _value(
         self, features: Tensor, targets: SparseTargets, objective: Objective, lr: float | None, index: Tensor | None
     ) -> Value:
-        if targets.shape != (len(features), self.n_labels):
+        n_items = features.shape[0]
+        if targets.shape != (n_items, self.n_labels):
             raise ValueError(
-                f"targets has shape {targets.shape}, but {len(features)} items and {self.n_labels} labels are here: "
+                f"targets has shape {targets.shape}, but {n_items} items and {self.n_labels} labels are here: "
                 "give one row per item and one column per label"
             )
         job = _BlockPass(self, targets, objective, checked(objective), lr, index)
         total: Tensor = _Pass.apply(self.first(features), job)  # type: ignore[no-untyped-call]
         return Value(total, {"loss": total})
 
-    def go_through(self, x: Tensor, job: _BlockPass) -> tuple[Tensor, Tensor | None]:
+    def go_through(self, x: Tensor, job: _BlockPass, needs_gradient: bool) -> tuple[Tensor, Tensor | None]:
         """Return the objective and, where features want it, their gradient; see `step`."""
-        targets, loss, items, own = job.targets, job.loss, job.items, slice(0, len(x))
-        bias, moments, dtype = self.bias, self.moments, self.weight.dtype
-        is_split = self.share != slice(0, self.n_labels)
+        objective, targets, loss, items, own = job.objective, job.targets, job.loss, job.items, slice(0, x.shape[0])
+        whole, bias, moments, share = self.weight, self.bias, self.moments, self.share
+        is_split = share != slice(0, self.n_labels)
         if is_split:
             x, targets, items, own = parallel.gathered(x, targets, items)
-        x = x.to(dtype)
-        pairs = self._pairs(x, targets, job)
-        picks = None
-        if isinstance(job.objective.resolver, Annotation):
-            picks = BlockAnnotation(job.objective, targets, items, self.share, bias)
-            targets, terms = picks.targets, picks.terms(self._all_low(x, job.objective.resolver))
+        x = x.to(whole.dtype)
+        pairs = self._pairs(x, targets, job) if objective.regularizers else []
+        picks, rule = None, objective.resolver
+        if isinstance(rule, Annotation):
+            picks = BlockAnnotation(objective, targets, items, share, bias)
+            targets, terms = picks.targets, picks.terms(self._all_low(x, rule))
         else:
-            terms = terms_of(job.objective, targets, bias, items)
+            terms = terms_of(objective, targets, bias, items)
         scale = 1 / _divisor(loss.reduction, targets, terms.rule.assumed)
         listed = Listed(targets.rows, targets.labels, targets.values)
-        kernel = isinstance(loss, AnalyticLoss) and loss.kernel() is not None and dtype != torch.float64
-        kernel = kernel and fuses(x.device)
-        blocks = list(self.blocks())
-        widths = [labels.stop - labels.start for labels in blocks]
-        room = x.new_empty(len(x) * max(widths, default=0))
-        room_of_costs = max((n_costs(len(x), width) for width in widths), default=0)
-        costs = torch.zeros(len(blocks), room_of_costs, dtype=torch.float64, device=x.device)
-        gradient = None
+        kernel = terms.pair is not None and x.dtype != torch.float64 and fuses(x.device)
+        gradient, values = None, list[Tensor]()
         penalty = self._penalty(x, pairs)
-        if job.objective.training and moments.n_steps % _NOTE_EVERY == 0:
-            note_weights(job.objective, terms, targets)
+        if objective.training and moments.n_steps % _NOTE_EVERY == 0:
+            note_weights(objective, terms, targets)
         if job.lr is not None:
             moments.begin()
-        for labels, cost in zip(blocks, costs, strict=True):
-            weight = self.weights_of(labels)
-            z = room[: len(x) * len(weight)].view(len(x), len(weight))
-            torch.mm(x, weight.t(), out=z)
+        room = max(4, _CPU_CELLS // max(x.shape[0], 1) // 4 * 4) if x.device.type == "cpu" else self.block
+        for labels in self.blocks(min(room, self.block)):
+            weight = whole[labels.start - share.start : labels.stop - share.start]
+            z = torch.mm(x, weight.t())
             if picks is not None:
                 picks.note(z, labels.start)
             extra = [pair.extra(z, bias, labels).mul_(pair.scale / scale) for pair in pairs]
             if kernel:
-                sums = slopes_(z, labels.start, terms, listed, cost)
+                sums, costs = slopes_(z, labels.start, terms, listed)
             else:
-                sums = plain_slopes_(z, labels.start, terms, targets, loss, cost)
-            by_label = _added_(z, sums.sum(0), extra)
-            if job.needs_gradient:
+                sums, costs = plain_slopes_(z, labels.start, terms, targets, loss)
+            for part in extra:
+                z += part
+                sums = torch.cat([sums, part.sum(0, keepdim=True, dtype=sums.dtype)])
+            if needs_gradient:
                 part = _product(z, weight)
                 gradient = part if gradient is None else gradient.add_(part)
             if job.lr is not None:
                 moments.step(weight, z, x, labels.start, job.lr, scale)
-                moments.step_bias(bias[labels], by_label, labels.start, job.lr, scale)
-        if picks is not None and job.objective.training:
+            values.append(moments.settle(costs, bias[labels], sums, labels.start, job.lr, scale))
+            del z  # before there are logits of the next block
+        if picks is not None and objective.training:
             picks.remember()
-        if job.needs_gradient and gradient is None:  # this process has no labels
-            gradient = torch.zeros(x.shape, dtype=bias.dtype, device=x.device)
-        total = costs.sum()
+        if not values:  # this process has no labels
+            values = [bias.new_zeros(())]
+            gradient = torch.zeros(x.shape, dtype=bias.dtype, device=x.device) if needs_gradient else None
+        total = values[0] if len(values) == 1 else torch.stack(values).sum()
         if is_split:
             total, gradient = parallel.of_all_labels(total, gradient, own)
-        value = (total * scale + penalty if pairs else total * scale).to(bias.dtype)
-        return value, None if gradient is None else gradient.mul_(scale)
+        if pairs:
+            total = (total + penalty).to(bias.dtype)
+        return total, None if gradient is None else gradient.mul_(scale)
 
     def _all_low(self, x: Tensor, rule: Annotation) -> Tensor:
         """Return for which items (B,) all predictions are below .1, if the rule needs that; else for none."""
@@ -281,9 +282,9 @@ class BlockHead(nn.Module):
     def _pairs(self, x: Tensor, targets: SparseTargets, job: _BlockPass) -> list[BlockPairs]:
         """Return the label-pair regularisers of a batch."""
         parts = [part for part in job.objective.regularizers if isinstance(part, LabelPair)]
-        if parts and self.share != slice(0, self.n_labels):
+        if self.share != slice(0, self.n_labels):
             raise ValueError("label pairs need all labels, but they are split over processes: leave LabelPair out")
-        if not parts or self.n_labels < 2:
+        if self.n_labels < 2:
             return []
         present = targets.values > 0
         logits = self._logits_at(x, targets.rows[present], targets.labels[present])
@@ -309,7 +310,6 @@ class _BlockPass(NamedTuple):
     loss: PairLoss
     lr: float | None
     items: Tensor | None
-    needs_gradient: bool = True
 
 
 class _Pass(torch.autograd.Function):
@@ -317,7 +317,7 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, job: _BlockPass) -> Tensor:
-        total, gradient = job.head.go_through(x, job._replace(needs_gradient=ctx.needs_input_grad[0]))
+        total, gradient = job.head.go_through(x, job, ctx.needs_input_grad[0])
         ctx.save_for_backward(gradient)
         ctx.dtype = x.dtype
         return total
@@ -325,15 +325,7 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        return (gradient * upstream).to(ctx.dtype), None
-
-
-def _added_(slopes: Tensor, by_label: Tensor, extra: list[Tensor]) -> Tensor:
-    """Add further slopes (B, n) in place, and return the sums by label with theirs."""
-    for part in extra:
-        slopes += part
-        by_label = by_label + part.to(by_label.dtype).sum(0)
-    return by_label
+        return torch.mul(gradient, upstream, out=torch.empty_like(gradient, dtype=ctx.dtype)), None
 
 
 def _divisor(reduction: str, targets: SparseTargets, assumed: bool) -> float:

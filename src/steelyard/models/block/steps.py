@@ -9,13 +9,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from steelyard.kernels.block_launch import group_of, update_
+from steelyard.kernels.block_launch import group_of, settle_, update_
 from steelyard.kernels.choice import fuses
 
 Kind = Literal["sgd", "momentum", "adam"]
 State = Literal["float32", "bfloat16", "int8"]
 Rounding = Literal["nearest", "stochastic"]
 
+_KINDS: dict[str, int] = {kind: i for i, kind in enumerate(get_args(Kind))}  # as the kernels know them
 _ROWS = 22528  # whose gradient is in memory at a time: in bfloat16, with 768 features, .7 of an H200's cache
 _MASK = 0xFFFFFFFF
 
@@ -92,7 +93,7 @@ class Moments(nn.Module):
 
     def begin(self) -> None:
         """Count one more step; every block of it is then one `step`."""
-        self.n_steps += 1
+        self.__dict__["n_steps"] += 1  # past nn.Module's look at whatever is set, which takes as long as a launch
 
     def get_extra_state(self) -> Tensor:
         """Return the number of steps, for the state_dict."""
@@ -109,9 +110,7 @@ class Moments(nn.Module):
         if rule.kind == "sgd" and not stochastic:
             weight.addmm_(slopes.t(), x, beta=1 - lr * rule.weight_decay, alpha=-lr * scale)
             return
-        room = x.new_empty(
-            min(_ROWS, len(weight)), x.shape[1]
-        )  # one buffer for all: two would push each other out of the cache
+        room = x.new_empty(min(_ROWS, len(weight)), x.shape[1])  # for all: two would push each other out of the cache
         for start in range(0, len(weight), _ROWS):
             part = weight[start : start + _ROWS]
             gradient = torch.mm(slopes[:, start : start + _ROWS].t(), x, out=room[: len(part)])
@@ -120,33 +119,36 @@ class Moments(nn.Module):
     def _move(self, weight: Tensor, gradient: Tensor, first: int, lr: float, scale: float) -> None:
         rule, rows = self.rule, slice(first - self.first, first - self.first + len(weight))
         states = [None if (s := self.get(name)) is None else s[rows] for name in ("m", "v", "m_scale", "v_scale")]
-        beta1 = rule.momentum if rule.kind == "momentum" else rule.betas[0]
-        up1, up2 = 1 / (1 - rule.betas[0] ** self.n_steps), (1 - rule.betas[1] ** self.n_steps) ** -0.5
         key = (rule.seed * 0x9E3779B1 + self.n_steps * 0x85EBCA77) & _MASK
-        numbers = (lr, scale, rule.weight_decay, beta1, rule.betas[1], rule.eps, up1, up2)
-        stochastic = rule.rounding == "stochastic"
+        numbers, stochastic = self._numbers(lr, scale, rule.weight_decay), rule.rounding == "stochastic"
         if fuses(weight.device) and weight.dtype != torch.float64:
-            update_(weight, gradient, states, first, key, numbers, get_args(Kind).index(rule.kind), stochastic)
+            update_(weight, gradient, states, first, key, numbers, _KINDS[rule.kind], stochastic)
         else:
-            bits = noise(weight.shape, first, key, weight.device)
+            narrow = stochastic and any(x is not None and x.itemsize < 4 for x in (weight, *states))
+            bits = noise(weight.shape if narrow else torch.Size((1, 1)), first, key, weight.device)
             plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 
-    def step_bias(self, bias: Tensor, slopes: Tensor, first: int, lr: float, scale: float) -> None:
-        """Move the bias (n,) of the labels from `first` on by the gradient scale · slopes (n,), float64."""
-        rows, rule = slice(first, first + len(bias)), self.rule
-        m, v = self.get("bias_m"), self.get("bias_v")
-        if m is None:
-            bias.sub_(slopes, alpha=lr * scale)
-            return
-        g = (slopes * scale).to(bias.dtype)
-        if v is None:
-            bias.sub_(m[rows].mul_(rule.momentum).add_(g), alpha=lr)
-        else:
-            beta1, beta2 = rule.betas
-            m[rows].lerp_(g, 1 - beta1)
-            v[rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
-            root = (v[rows] / (1 - beta2**self.n_steps)).sqrt_().add_(rule.eps)
-            bias.addcdiv_(m[rows], root, value=-lr / (1 - beta1**self.n_steps))
+    def settle(self, costs: Tensor, bias: Tensor, slopes: Tensor, first: int, lr: float | None, scale: float) -> Tensor:
+        """Return scale · Σ costs, and move the bias (n,) of the labels from `first` on; with no `lr` it stays.
+
+        `slopes` (parts, n), float64 as the costs are, add up to its gradient / scale.
+        """
+        if lr is not None:
+            rows, kind, numbers = slice(first, first + bias.shape[0]), self.rule.kind, self._numbers(lr, scale, 0.0)
+            states = [None if (s := self.get(name)) is None else s[rows] for name in ("bias_m", "bias_v")]
+            if bias.dtype != torch.float64 and fuses(bias.device):
+                return settle_(costs, bias, slopes, states, numbers, _KINDS[kind])
+            bits = torch.zeros((), dtype=torch.int64)  # a bias is not rounded at random
+            plain_update_(bias, slopes.sum(0), [*states, None, None], bits, numbers, kind, False)
+        return (costs.sum() * scale).to(bias.dtype)
+
+    def _numbers(self, lr: float, scale: float, decay: float) -> tuple[float, ...]:
+        """Return the numbers of this step, as kernels take them."""
+        rule, t = self.rule, self.n_steps
+        if rule.kind != "adam":
+            return lr, scale, decay, rule.momentum, 0.0, rule.eps, 1.0, 1.0
+        beta1, beta2 = rule.betas
+        return lr, scale, decay, beta1, beta2, rule.eps, 1 / (1 - beta1**t), (1 - beta2**t) ** -0.5
 
 
 def plain_update_(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -35,20 +36,19 @@ class _Fixed(Weighted):
 
 def checked(objective: Objective) -> PairLoss:
     """Return the objective's loss; raise if blocks of labels cannot be processed separately."""
-    loss = objective.loss
+    loss, rule, masking = objective.loss, objective.resolver, objective.masking
     if not isinstance(loss, PairLoss):
         raise ValueError(
             f"{type(loss).__name__} compares labels with each other, so a BlockHead cannot go through them in blocks: "
             "choose a loss per label, such as BCE"
         )
-    if not isinstance(objective.resolver, Weighted | Annotation):
-        rule = type(objective.resolver).__name__
+    if isinstance(rule, Annotation):
+        _check_annotation(objective, rule)
+    elif not isinstance(rule, Weighted):
         raise ValueError(
-            f"{rule} keeps a value for every item and label: with a BlockHead use ignore, negative, wan or annotation"
+            f"{type(rule).__name__} keeps a value for every item and label: with a BlockHead use ignore, negative, wan "
+            "or annotation"
         )
-    masking = objective.masking
-    if isinstance(objective.resolver, Annotation):
-        _check_annotation(objective, objective.resolver)
     if masking is not None and masking.observes == "training" and masking.rate > 0:
         raise ValueError(
             "PartialLabelMasking moves its ratios by all training outputs, which a BlockHead does not keep: "
@@ -66,20 +66,18 @@ def _check_annotation(objective: Objective, rule: Annotation) -> None:
         raise ValueError("Annotation weighs labels itself: with a BlockHead leave masks and weightings out")
 
 
-def pair_of(loss: PairLoss) -> fused.KernelPair:
-    """Return the loss as the kernels know it; BCE's where they do not."""
-    return (loss.kernel() if isinstance(loss, AnalyticLoss) else None) or fused.KernelPair()
+def pair_of(loss: PairLoss) -> fused.KernelPair | None:
+    """Return the loss as the kernels know it, None where they do not."""
+    return loss.kernel() if isinstance(loss, AnalyticLoss) else None
 
 
 def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:
     """Return what slopes depend on besides logits: rule, mask and weights of a batch, for a `checked` objective."""
-    loss = objective.loss
     n_items, n_labels = targets.shape
-    assert isinstance(loss, PairLoss)
-    assert isinstance(objective.resolver, Weighted)
-    rule = objective.resolver.weights(n_labels)
+    rule = cast(Weighted, objective.resolver).weights(n_labels)
     absent = rule.unknown if targets.fill == -1 else rule.negative if rule.assumed else 1.0
-    terms = Terms(pair_of(loss), rule, absent if rule.assumed or targets.fill == 0 else 0.0, bias)
+    pair = pair_of(cast(PairLoss, objective.loss))
+    terms = Terms(pair, rule, absent if rule.assumed or targets.fill == 0 else 0.0, bias)
     masking = objective.masking
     if masking is not None and objective.training:
         device = bias.device
@@ -116,23 +114,23 @@ def _weighted(terms: Terms, weighting: Weighting, targets: SparseTargets) -> Ter
 
 
 def plain_slopes_(
-    logits: Tensor, start: int, terms: Terms, targets: SparseTargets, loss: PairLoss, costs: Tensor
-) -> Tensor:
+    logits: Tensor, start: int, terms: Terms, targets: SparseTargets, loss: PairLoss
+) -> tuple[Tensor, Tensor]:
     """Do what `kernels.block_launch.slopes_` does by plain torch, for any pair loss, in float64 for float64 logits."""
     stop, dtype = start + logits.shape[1], compute_dtype(logits)
     z = logits.to(dtype) + terms.bias[start:stop].to(dtype)
     cells = _cells(z, start, terms, targets)
     cost, slope = _slope(of_labels(loss, slice(start, stop)), z, cells)
     logits.copy_(slope)
-    costs[0] = cost
-    return slope.sum(0, keepdim=True, dtype=torch.float64)
+    return slope.sum(0, keepdim=True, dtype=torch.float64), cost.double().reshape(1)
 
 
 def _cells(z: Tensor, start: int, terms: Terms, targets: SparseTargets) -> Cells:
     """Return the coefficients of a block: unknown labels resolved, then masked, then weighted."""
     stop, mask, rebalanced = start + z.shape[1], terms.mask, terms.rebalanced
-    dense = targets.dense(start, stop)
-    cells: Cells = _Fixed(terms.rule)(Targets(dense, False, False), z, None)
+    dense, values = targets.dense(start, stop), targets.values
+    hard = values.device.type == "cpu" and bool((values == values.round()).all())  # then cells have one side each
+    cells: Cells = _Fixed(terms.rule)(Targets(dense, targets.fill == 0 == targets.n_unknown, hard), z, None)
     if mask is not None:
         t = dense.clamp_min(0) if terms.rule.assumed else dense
         items = mask.items
