@@ -109,7 +109,7 @@ class Mask(NamedTuple):
     first_item: int = 0
 
 
-class _LaunchArgs(NamedTuple):
+class _Call(NamedTuple):
     """All but logits that a launch needs, and the same loss by plain means, for second derivatives."""
 
     pair: KernelPair
@@ -167,14 +167,14 @@ def value(
         drawn, divisor = _summed(given, rule, rebalanced, divisor)
     elif divisor is None:
         divisor = _n_counted(given, rule, logits)
-    return _apply(logits, _LaunchArgs(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
+    return _apply(logits, _Call(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
 
 
 class _Fused(torch.autograd.Function):
     """The kernel as a function of logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, job: _LaunchArgs) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, job: _Call) -> Tensor:
         out = logits.new_empty(logits.shape if job.each else (), dtype=torch.float32)
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
@@ -188,7 +188,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, grad = ctx.saved_tensors
-        job: _LaunchArgs = ctx.job
+        job: _Call = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
             (second,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
             return second, None
@@ -205,7 +205,7 @@ class _Fused(torch.autograd.Function):
         return grad, None
 
 
-_apply: Callable[[Tensor, _LaunchArgs], Tensor] = super(torch.autograd.Function, _Fused).apply
+_apply: Callable[[Tensor, _Call], Tensor] = super(torch.autograd.Function, _Fused).apply
 """`_Fused.apply` without its look at functorch's transforms, under which nothing is fused."""
 
 
@@ -217,9 +217,7 @@ def _is_late(logits: Tensor) -> bool:
 def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None:
     """Write upstream · inverse · grad into `out`."""
     n, device = grad.numel(), grad.device
-    plan = _plan(
-        ("scaled", device.index, n), lambda: _LaunchPlan("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS)
-    )
+    plan = _plan(("scaled", device.index, n), lambda: _Setup("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
     _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
 
 
@@ -238,9 +236,9 @@ def _n_counted(given: Tensor | KernelCells, rule: KernelRule, logits: Tensor) ->
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     words = _in_words(given)
 
-    def make() -> _LaunchPlan:
+    def make() -> _Setup:
         programs = _n_programs(-(-given.numel() // _COUNT_TILE), given.device, _COUNT_PROGRAMS)
-        return _LaunchPlan("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
+        return _Setup("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
 
     plan = _plan(("count", given.device.index, given.dtype, given.numel(), words), make)
     _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
@@ -265,13 +263,11 @@ def _summed(
     words = _in_words(given)
     key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts, words)
 
-    def make() -> _LaunchPlan:
+    def make() -> _Setup:
         n_rows, n_labels = given.shape
         grain = 16 if words else 16 // given.element_size() if given.stride(1) == 1 and given.element_size() > 1 else 1
         programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
-        return _LaunchPlan(
-            "rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS
-        )
+        return _Setup("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -279,7 +275,7 @@ def _summed(
     return drawn, out if counts else divisor
 
 
-class _LaunchPlan:
+class _Setup:
     """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
@@ -306,10 +302,10 @@ class _LaunchPlan:
         return last[1]
 
 
-_plans: dict[tuple[object, ...], _LaunchPlan] = {}
+_plans: dict[tuple[object, ...], _Setup] = {}
 
 
-def _plan(key: tuple[object, ...], make: Callable[[], _LaunchPlan]) -> _LaunchPlan:
+def _plan(key: tuple[object, ...], make: Callable[[], _Setup]) -> _Setup:
     """Return the plan of `key`, made at the first call."""
     plan = _plans.get(key)
     if plan is None:
@@ -321,7 +317,7 @@ def _plan(key: tuple[object, ...], make: Callable[[], _LaunchPlan]) -> _LaunchPl
 
 def _launch(
     logits: Tensor,
-    job: _LaunchArgs,
+    job: _Call,
     out: Tensor | None = None,
     grad: Tensor | None = None,
     upstream: Tensor | None = None,
@@ -364,8 +360,8 @@ def _launch(
 
 
 def _planned(
-    logits: Tensor, job: _LaunchArgs, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
-) -> _LaunchPlan:
+    logits: Tensor, job: _Call, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
+) -> _Setup:
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
@@ -417,10 +413,10 @@ def _planned(
         _LATE if late else _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
-    return _LaunchPlan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
+    return _Setup("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
-def _run(plan: _LaunchPlan, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
+def _run(plan: _Setup, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
     """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
     pointers, bits = [], 0
     for x in tensors:
