@@ -217,9 +217,7 @@ def _is_late(logits: Tensor) -> bool:
 def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None:
     """Write upstream · inverse · grad into `out`."""
     n, device = grad.numel(), grad.device
-    plan = _plan(
-        ("scaled", device.index, n), lambda: _LaunchPlan("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS)
-    )
+    plan = _plan(("scaled", device.index, n), lambda: _Launch("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
     _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
 
 
@@ -238,9 +236,9 @@ def _n_counted(given: Tensor | KernelCells, rule: KernelRule, logits: Tensor) ->
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     words = _in_words(given)
 
-    def make() -> _LaunchPlan:
+    def make() -> _Launch:
         programs = _n_programs(-(-given.numel() // _COUNT_TILE), given.device, _COUNT_PROGRAMS)
-        return _LaunchPlan("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
+        return _Launch("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
 
     plan = _plan(("count", given.device.index, given.dtype, given.numel(), words), make)
     _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
@@ -265,13 +263,11 @@ def _summed(
     words = _in_words(given)
     key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts, words)
 
-    def make() -> _LaunchPlan:
+    def make() -> _Launch:
         n_rows, n_labels = given.shape
         grain = 16 if words else 16 // given.element_size() if given.stride(1) == 1 and given.element_size() > 1 else 1
         programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
-        return _LaunchPlan(
-            "rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS
-        )
+        return _Launch("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -279,7 +275,7 @@ def _summed(
     return drawn, out if counts else divisor
 
 
-class _LaunchPlan:
+class _Launch:
     """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
@@ -306,10 +302,10 @@ class _LaunchPlan:
         return last[1]
 
 
-_plans: dict[tuple[object, ...], _LaunchPlan] = {}
+_plans: dict[tuple[object, ...], _Launch] = {}
 
 
-def _plan(key: tuple[object, ...], make: Callable[[], _LaunchPlan]) -> _LaunchPlan:
+def _plan(key: tuple[object, ...], make: Callable[[], _Launch]) -> _Launch:
     """Return the plan of `key`, made at the first call."""
     plan = _plans.get(key)
     if plan is None:
@@ -365,7 +361,7 @@ def _launch(
 
 def _planned(
     logits: Tensor, job: _LaunchArgs, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
-) -> _LaunchPlan:
+) -> _Launch:
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
@@ -417,10 +413,10 @@ def _planned(
         _LATE if late else _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
-    return _LaunchPlan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
+    return _Launch("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
-def _run(plan: _LaunchPlan, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
+def _run(plan: _Launch, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
     """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
     pointers, bits = [], 0
     for x in tensors:
