@@ -22,7 +22,7 @@ from steelyard.folder.run_folder import Trained
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
 from steelyard.models.block.terms import of_labels
-from steelyard.models.block.top import ProbabilityModel as ByBlocks
+from steelyard.models.block.top import Score
 from steelyard.predict.files import LONG, format_of, long_batch, open_sink
 from steelyard.predict.prediction import check_batch, check_kind
 
@@ -36,7 +36,7 @@ class TopRows(NamedTuple):
     probabilities: Tensor
 
 
-def by_blocks(reading: ProbabilityModel) -> ByBlocks:
+def by_blocks(reading: ProbabilityModel) -> Score:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
     link, platt = reading.link, reading.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:
@@ -55,7 +55,7 @@ def by_blocks(reading: ProbabilityModel) -> ByBlocks:
         old, new = reading._priors()
         prior = shift_prior(prior[None], old, new)[0]
 
-    def log_odds(z: Tensor, labels: slice) -> Tensor:
+    def log_odds(z: Tensor, labels: slice | Tensor) -> Tensor:
         odds = of_labels(loss, labels).to(z.device).link(z) + weights[labels].to(z)
         if slope is not None and shift is not None:
             odds = odds * slope[labels].to(z) + shift[labels].to(z)

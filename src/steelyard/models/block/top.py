@@ -15,8 +15,8 @@ from steelyard.models.block.parallel import best_of_all
 from steelyard.models.block.terms import of_labels
 from steelyard.objective import Objective
 
-ProbabilityModel = Callable[[Tensor, slice], Tensor]
-"""From logits (B, n) of some labels to scores (B, n), by which labels are ranked."""
+Score = Callable[[Tensor, slice | Tensor], Tensor]
+"""From logits (B, n) of some labels, or (n,) of cells with a label each, to the scores by which labels are ranked."""
 
 _BLOCK = 65_536  # labels at a time: scores are float32, and the best are looked for in a copy
 
@@ -28,12 +28,10 @@ class Top(NamedTuple):
     scores: Tensor
 
 
-def top_labels(
-    head: BlockHead, features: Tensor, k: int, reading: ProbabilityModel | None = None, block: int = _BLOCK
-) -> Top:
+def top_labels(head: BlockHead, features: Tensor, k: int, score: Score | None = None, block: int = _BLOCK) -> Top:
     """Return the k labels of each item with the largest scores; equal ones by label.
 
-    Labels are ranked by `reading`, such as `log_odds_of(objective)`, which differs from label to label where the
+    Labels are ranked by `score`, such as `log_odds_of(objective)`, which differs from label to label where the
     objective weighs them; None ranks by logits. Where labels are split over processes, all must give the same items.
     """
     if not 1 <= k <= head.n_labels:
@@ -41,8 +39,7 @@ def top_labels(
     best: Top | None = None
     for labels in head.blocks(block):
         z = head.logits(features, labels)
-        scores = z if reading is None else reading(z, labels)
-        best = merged(best, scores, labels.start, k)
+        best = merged(best, z if score is None else score(z, labels), labels.start, k)
     assert best is not None
     if head.share != slice(0, head.n_labels):
         return Top(*best_of_all(*best, k))
@@ -79,7 +76,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, at.gather(1, by)
 
 
-def log_odds_of(objective: Objective) -> ProbabilityModel:
+def log_odds_of(objective: Objective) -> Score:
     """Return how logits of some labels become log-odds: the loss's link, with masks, weights and the rule undone."""
     loss = objective.loss
     if not isinstance(loss, PairLoss):
@@ -90,8 +87,8 @@ def log_odds_of(objective: Objective) -> ProbabilityModel:
         torch.as_tensor(w_pos, dtype=torch.float64)
     )
 
-    def reading(z: Tensor, labels: slice) -> Tensor:
+    def score(z: Tensor, labels: slice | Tensor) -> Tensor:
         offset = shift if shift.ndim == 0 else shift[labels]
         return of_labels(loss, labels).link(z) + offset.to(z)
 
-    return reading
+    return score
