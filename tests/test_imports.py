@@ -154,7 +154,7 @@ BUDGET = {
     "report": 2190,
     "calibrate": 2080,
     "models": 2950,
-    "kernels": 2000,
+    "kernels": 2010,
     "metrics": 1640,
     "losses": 1500,
     "search": 1190,
