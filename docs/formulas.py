@@ -1,9 +1,9 @@
 """Typeset the formulas of docstrings and pages: plain text as `help()` shows it becomes MathML, which browsers draw.
 
-A docstring gives its formulas under "Formula:", one per line; on a page they stand between dollar signs. They are
-written as text: `ℓ₋(z) = −s^γ₋ log(1 − s)`. `^` and `_` take one name, number or pair of brackets, as do the raised and
-lowered characters of Unicode; `a/b` without spaces is a fraction, with spaces a slash. Round brackets around a part of
-a fraction, and braces anywhere, only hold together.
+A docstring gives its formulas under "Formula:", one per line; on a page they stand between dollar signs, and a
+paragraph of nothing else is set apart. They are written as text: `ℓ₋(z) = −s^γ₋ log(1 − s)`. `^` and `_` take one name,
+number or pair of brackets, as do the raised and lowered characters of Unicode; `a/b` without spaces is a fraction, with
+spaces a slash. Round brackets around a part of a fraction, and braces anywhere, only hold together.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 TOKEN = re.compile(r"\d*\.?\d+|[A-Za-z]{2,}|\s+|.", re.S)
 IN_LINE = re.compile(r"(?P<code><(?P<tag>pre|code)\b.*?</(?P=tag)>)|\$(?P<formula>[^$<>\n]+)\$", re.S)
+ALONE = re.compile(r"<p>(\$[^$<>\n]+\$(?:\n\$[^$<>\n]+\$)*)</p>")
 PAIRS = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "⌈": "⌉"}
 SUMS = "ΣΠ"
 LARGE = {"Σ": "∑", "Π": "∏"}
@@ -169,9 +170,10 @@ def mathml(text: str, block: bool = False) -> str:
 def on_page_content(text: str, **_: Any) -> str:
     """Return a page of HTML whose "Formula" boxes and $…$ are MathML."""
 
-    def box(match: re.Match[str]) -> str:
-        lines = html.unescape(re.sub(r"<[^>]*>", "", match[1])).strip().splitlines()
+    def box(match: re.Match[str], marks: str = "") -> str:
+        lines = [line.strip(marks) for line in html.unescape(re.sub(r"<[^>]*>", "", match[1])).strip().splitlines()]
         return f'<div class="formula">{"".join(mathml(line, block=True) for line in lines if line.strip())}</div>'
 
     text = re.sub(r'<details class="formula"[^>]*>\s*<summary>[^<]*</summary>(.*?)</details>', box, text, flags=re.S)
+    text = ALONE.sub(lambda match: box(match, "$"), text)
     return IN_LINE.sub(lambda match: match[0] if match["code"] else mathml(html.unescape(match["formula"])), text)

@@ -106,7 +106,7 @@ def same_call(method: Any, other: Any) -> bool:
 def names(module_name: str) -> str:
     """Return what mkdocstrings documents of a module."""
     module = import_module(f"steelyard.{module_name}")
-    public = [getattr(module, name) for name in module.__all__]
+    public = [getattr(module, name) for name in sorted(module.__all__, key=str.lower)]
     return "\n\n".join(entry(o, public) for o in public if isclass(o) or isfunction(o))
 
 
@@ -247,8 +247,10 @@ FILLED: dict[str, Callable[[], str]] = {
 """The function that fills in each comment."""
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in a page."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Fill in a page; the first one of a tab leads to the others."""
+    if page.is_index and "hide" in page.meta:
+        page.meta["hide"] = [part for part in page.meta["hide"] if part != "navigation"]
     for name, make in FILLED.items():
         if f"<!-- {name} -->" in markdown:
             markdown = markdown.replace(f"<!-- {name} -->", make())

@@ -27,7 +27,7 @@ from steelyard.calibrate import Link, PriorReport, UncalibratedWarning, prior_re
 from steelyard.labels import Labels
 from steelyard.losses import BCE, SPA, DistributionBalanced, PartialAnnotation, WeightedLoss
 from steelyard.losses.table import TABLE
-from steelyard.metrics import CalibrationError, calibration_error
+from steelyard.metrics import CalibrationErrors, calibration_error
 from steelyard.objective import Objective
 
 N_LABELS, GRID, BAND, ROUNDS = 10, 120, 0.8, 32
@@ -52,8 +52,8 @@ class Row(NamedTuple):
     """A line of the table: the setting, and the calibration error by σ and by the link."""
 
     name: str
-    sigmoid: CalibrationError
-    link: CalibrationError
+    sigmoid: CalibrationErrors
+    link: CalibrationErrors
 
 
 class Shift(NamedTuple):
@@ -224,7 +224,7 @@ def show(rows: list[Row], shift: Shift) -> None:
     for row in rows:
         errors = [100 * x for x in (row.sigmoid.ace, row.link.ace, row.sigmoid.mce, row.link.mce)]
         least = int(row.link.bins.counts[row.link.bins.counts > 0].min())
-        print(f"{row.name:32}{errors[0]:8.2f}{errors[1]:9.2f}{errors[2]:8.2f}{errors[3]:10.2f}{least:11,}")
+        print(f"{row.name:32}{errors[0]:8.1f}{errors[1]:9.1f}{errors[2]:8.1f}{errors[3]:10.1f}{least:11,}")
     print(f"\n{'prior: training':>16}{'deployed':>11}{'EM by link':>12}{'z':>7}{'EM by σ':>11}")
     report = shift.by_link
     z = (report.prior - shift.deployed) / report.standard_error

@@ -17,9 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor
 
 from steelyard.balance import ClassBalanced, PartialLabelMasking, Rebalanced
@@ -452,10 +449,11 @@ def main() -> None:
     if asked.json:
         print(json.dumps([claim._asdict() for claim in claims], ensure_ascii=False))
     else:
-        table = Table("paper", "claim", "printed form gives", "used form gives", "borne out")
         for claim in claims:
-            table.add_row(*(Text(cell) for cell in claim[:4]), "yes" if claim.holds else "NO")
-        Console(width=max(150, Console().width)).print(table)
+            print(f"{claim.paper}: {claim.claim}")
+            print(f"    the printed form gives: {claim.printed}")
+            print(f"    the form used here gives: {claim.used}")
+            print(f"    confirmed by the numbers: {'yes' if claim.holds else 'NO'}\n")
     if not all(claim.holds for claim in claims):
         raise SystemExit(1)
 

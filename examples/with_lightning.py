@@ -89,4 +89,4 @@ def main(n_train: int = 3000, epochs: int = 8) -> dict[str, float]:
 
 if __name__ == "__main__":
     for name, value in main().items():
-        print(f"{name:20s} {value:.4f}")
+        print(f"{name:20s} {100 * value:.1f} %")

@@ -51,4 +51,5 @@ def main(n_train: int = 1500, epochs: int = 20) -> dict[str, dict[str, float]]:
 
 if __name__ == "__main__":
     for name, scores in main().items():
-        print(f"{name:24s}" + "".join(f"  {what} {value:.4f}" for what, value in scores.items()))
+        shown = (f"{what} " + (f"{v:.4f}" if what == "log-loss" else f"{100 * v:.1f} %") for what, v in scores.items())
+        print(f"{name:24s}", *shown, sep="  ")

@@ -80,4 +80,4 @@ def main(n_train: int = 1500, epochs: int = 4, name: str = "test_resnet") -> dic
 
 if __name__ == "__main__":
     for name, value in main().items():
-        print(f"{name:20s} {value:.4f}")
+        print(f"{name:20s} {100 * value:.1f} %")

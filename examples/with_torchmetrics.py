@@ -37,4 +37,4 @@ def main(n: int = 2000, n_labels: int = 6) -> dict[str, float]:
 
 if __name__ == "__main__":
     for name, value in main().items():
-        print(f"{name:20s} {value:.6f}")
+        print(f"{name:20s} " + (f"{value:.4f}" if name == "Brier" else f"{100 * value:.1f} %"))

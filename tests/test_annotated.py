@@ -1,5 +1,6 @@
 """Probabilities of being present from those of being annotated, where a share of the positives was annotated."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import steelyard as sy
 from steelyard.calibrate.prior import scale_annotated
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.export.trace import ReadingNetwork
+from typed import done
 
 
 def drawn(n: int, seed: int, share: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -54,6 +56,49 @@ def test_scaled_probabilities_are_those_of_being_present(tmp_path: Path) -> None
     np.testing.assert_array_equal(again.probability(logits), reading.probability(logits))
     exported = ReadingNetwork(reading)(torch.from_numpy(logits))[0]
     np.testing.assert_allclose(exported.numpy(), reading.probability(logits), atol=1e-6)
+
+
+@pytest.mark.parametrize("per_item", [0.0, 2.0])
+def test_every_command_says_what_the_probability_is_of(tmp_path: Path, per_item: float) -> None:
+    x, known, y, _ = drawn(300, 1, 0.4)
+    np.savez(tmp_path / "some.npz", X=x, Y=known)
+    np.savez(tmp_path / "full.npz", X=x[:100], Y=y[:100])
+    out, words = tmp_path / "run", ["--positives-per-item", per_item] if per_item else []
+    meant = "scaled" if per_item else "that of being annotated, not of being present"
+    said = done("train", "--data", tmp_path / "some.npz", "--set", "train.budget=1e9", *words, "--out", out).out
+    assert meant in " ".join(said.split())
+    before = sy.Run.load(out)
+    baselines = before.metrics["validation"]["baselines"]
+    assert baselines["logistic regression"]["better_by"]["map"] is not None
+    calls = {
+        "own": ("evaluate", out),
+        "other": ("evaluate", out, "--data", tmp_path / "full.npz"),
+        "kept": ("calibrate", out, "--keep", "--thresholds", "recall"),
+        "again": ("calibrate", out, "--kind", "platt"),
+    }
+    for name, call in calls.items():
+        found = json.loads(done(*call, "--json").out)
+        assert any(meant in note for note in found["notes"]), name
+        assert ("scaled" if per_item else "of being annotated") in found["reading"]["how"]
+        if name != "other":
+            assert found["baselines"]["label frequency"]["map"] == baselines["label frequency"]["map"]
+            assert found["baselines"]["this run"]["log_loss"] == pytest.approx(found["log_loss"], rel=0.02)
+    assert meant in " ".join(done("predict", out, tmp_path / "full.npz", "--out", tmp_path / "p.csv").err.split())
+    after = sy.Run.load(out).probability(x)
+    np.testing.assert_allclose(after.sum(1).mean(), before.probability(x).sum(1).mean(), rtol=0.05)
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_page_that_is_written_again_keeps_baselines_and_meaning(tmp_path: Path) -> None:
+    x, known, _, _ = drawn(120, 1, 0.4)
+    np.savez(tmp_path / "some.npz", X=x, Y=known)
+    done("train", "--data", tmp_path / "some.npz", "--set", "train.budget=1e9", "--out", tmp_path / "run")
+    for command in (("report", tmp_path / "run"), ("calibrate", tmp_path / "run", "--keep")):
+        (tmp_path / "run" / "report.html").write_text("<h1>x</h1>\n")
+        done(*command)
+        page = (tmp_path / "run" / "report.html").read_text()
+        assert "logistic regression" in page
+        assert "that of being annotated, not of being present" in page
 
 
 def test_too_few_positives_per_item_are_refused() -> None:

@@ -215,12 +215,12 @@ def test_the_best_of_several_lists() -> None:
     assert result.items.tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("p", "text"), [(0.999, ">0.99"), (0.001, "<0.01"), (0.5, "0.50"), (0.994, "0.99")])
+@pytest.mark.parametrize(("p", "text"), [(0.999, ">.99"), (0.001, "<.01"), (0.5, ".50"), (0.994, ".99")])
 def test_what_is_not_certain_is_not_said_to_be(p: float, text: str) -> None:
     assert as_text(p) == text
 
 
-@pytest.mark.parametrize(("score", "text"), [(0.9999, ">0.999"), (1.0, ">0.999"), (0.99, "0.99"), (1.25, "1.25")])
+@pytest.mark.parametrize(("score", "text"), [(0.9999, ">.999"), (1.0, ">.999"), (0.99, ".99"), (1.25, "1.25")])
 def test_a_score_is_no_certainty(score: float, text: str) -> None:
     assert score_text(score) == text
 

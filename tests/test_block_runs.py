@@ -179,7 +179,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(
         child = forked(lambda: typed(*asked, "--out", tmp_path / "run"), tmp_path / "note")
         assert waited(child) == -signal.SIGKILL, (tmp_path / "note").read_text()
     said = done(*asked, "--out", tmp_path / "run")
-    assert f"Going on with epoch {epoch}" in said.out
+    assert f"Resuming at epoch {epoch}" in said.out
     for name in ("model.safetensors", "calibration.json", "metrics.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
     losses = [[line["loss"] for line in read_history(tmp_path / run / "history.jsonl")] for run in ("run", "straight")]
@@ -211,7 +211,7 @@ def test_what_two_processes_began_one_goes_on_with(tmp_path: Path) -> None:
     first, second = in_two_processes(tmp_path, *asked, "--out", str(tmp_path / "run"), fails=True)
     assert first.code == second.code == 2
     said = done(*asked, "--out", tmp_path / "run")
-    assert "Going on with epoch 2" in said.out
+    assert "Resuming at epoch 2" in said.out
     done(*asked, "--out", tmp_path / "one")
     one, both = (sy.Run.load(tmp_path / name) for name in ("one", "run"))
     x, _ = items(70, 50, 1)

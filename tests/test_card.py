@@ -67,6 +67,22 @@ def test_numbers_of_the_card_are_those_of_the_folder(run: Path) -> None:
     assert f"`{rare['label']}`" in card.rpartition("## Limits")[2]
 
 
+def test_a_card_of_folds_says_who_scored_and_how_sure_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(240, 5)).astype(np.float32)
+    y = (x[:, :3] + rng.normal(size=(240, 3)) > np.array([0, 0.5, 1.5])).astype(np.int8)
+    sy.fit((x, y), "bce", out=tmp_path / "run", settings={"evaluate": {"tail": 1}}, verbose=False)
+    card = (tmp_path / "run" / "card.md").read_text()
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["validation"]
+    assert metrics["reading"]["by_folds"]
+    assert "240 items: each training item is scored by models and a calibrator that were not fitted to it." in card
+    (_, _, *rows) = rows_of(card, "Scores on training items").items()  # below the head
+    assert len(rows) == 5
+    for name, row in rows:
+        shown, between = (re.findall(r"[\d.]+", cell) for cell in row[:2])
+        assert float(between[0]) < float(shown[0]) < float(between[1]), name
+
+
 def test_recalibration_writes_the_card_anew(run: Path) -> None:
     before = (run / "card.md").read_text()
     sy.Run.load(run)  # as it was trained

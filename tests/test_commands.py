@@ -389,6 +389,9 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "--data", "items.csv", "--out", "items.csv/run"), "Not a directory"),
         (("train", "--data", "items.csv", "--out", "photos"), "photos holds 'images' and is no run"),
         (("train", "--data", "items.csv", "--out", "x", "--set", "train.device=tpu"), "train.device is 'tpu'"),
+        (("train", "--data", "items.csv", "--epochs", "3"), "no option --epochs: write --set train.epochs=VALUE"),
+        (("train", "--data", "items.csv", "--lr", "1"), "no option --lr: write --set optimizer.lr=VALUE"),
+        (("evaluate", "run", "--epochs", "3"), "No such option: --epochs"),
         (("evaluate", "nowhere"), "nowhere is not a folder"),
         (("evaluate", "photos"), "photos is not a run"),
         (("evaluate", "run", "--data", "nowhere"), "nowhere does not exist"),
@@ -508,6 +511,17 @@ def test_images_that_were_moved_since(tmp_path: Path) -> None:
     assert done("evaluate", tmp_path / "run", "--images", moved, "--json").out == before
 
 
+def test_images_judged_by_folds_are_counted_once_where_they_cannot_be_read(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos", 30)
+    for name in ("photo007.png", "photo009.png"):
+        (photos / "images" / name).write_bytes(b"junk")
+    frozen = ("--set", "model.backbone=lite0", "--set", "model.frozen=true", "--set", "data.size=32", "--skip-missing")
+    said = done("train", "--data", photos, "--recipe", "bce", *frozen, "--out", tmp_path / "run").out
+    assert set(re.findall(r"(\d+) images could not be read", said)) == {"2"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["unreadable"] == {"train": 2}
+    assert "2 images could not be read" in (tmp_path / "run" / "card.md").read_text()
+
+
 def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", 30)
     for name in ("photo007.png", "photo009.png"):
@@ -571,7 +585,7 @@ def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step:
     assert "unfinished run" in typed("predict", tmp_path / "run", tmp_path).line
     said = done(*asked, "--out", tmp_path / "run")
     if (epoch, step) != (1, 1):
-        assert f"Going on with epoch {epoch}" in said.out
+        assert f"Resuming at epoch {epoch}" in said.out
     assert left_by(tmp_path / "run", ("config.toml",)) == wanted
 
 

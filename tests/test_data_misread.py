@@ -83,6 +83,18 @@ def test_names_of_several_words_stay_one_label(tmp_path: Path, cells: list[str])
     assert set(labels.names) == set(cells)
 
 
+def test_an_id_that_occurs_twice_among_lists_is_a_mistake(tmp_path: Path):
+    file = write_lists(tmp_path / "photos.csv", [["cat", "dog"], ["dog"], ["cat"]] * 4, ";", features=False)
+    again = file.read_text().splitlines()[1]
+    file.write_text(file.read_text() + again.split(",")[0] + ",dog\n")
+    code, _, err = run("inspect", file)
+    assert code == 2
+    assert "line 2 and line 14 both have the id" in err
+    assert "--form" in err
+    labels = open_data(file, form="long").data.labels
+    assert set(labels.names) == {"cat;dog", "dog", "cat"}
+
+
 def test_one_label_per_cell_can_be_stated(tmp_path: Path):
     file = write_lists(tmp_path / "names.csv", [["a, b"], ["c"], ["a, b"]], features=False)
     file.write_text(file.read_text().replace("a, b", '"a, b"'))
@@ -132,6 +144,40 @@ def test_a_space_set_by_set_reaches_the_reader(tmp_path: Path):
     words = ("--set", "data.separator= ", "--set", "train.epochs=1", "--recipe", "bce", "--json")
     assert run("train", "--data", file, *words, "--out", tmp_path / "run")[0] == 0
     assert sy.Run.load(tmp_path / "run").names == ("cat", "dog")
+
+
+# ---- decimal commas
+
+
+def test_decimal_commas_are_read_as_points(tmp_path: Path):
+    rng = np.random.default_rng(2)
+    rows = [
+        (f"x{i}", f"{rng.normal():.5f}", f"{rng.normal() * 1e-6:.3e}", i % 7, i % 2, (i % 3) / 2) for i in range(60)
+    ]
+    text = "name;größe;gewicht;anzahl;rot;rund\n" + "".join(";".join(map(str, row)) + "\n" for row in rows)
+    point, comma = tmp_path / "punkt.csv", tmp_path / "komma.csv"
+    point.write_text(text, encoding="utf-8-sig")
+    comma.write_text(text.replace(".", ","), encoding="utf-8-sig")
+    there, here = (open_data(file, labels=["rot", "rund"]).data for file in (point, comma))
+    assert here.inputs.shape == (60, 3)
+    np.testing.assert_array_equal(here.inputs, there.inputs)
+    np.testing.assert_array_equal(here.labels.values, there.labels.values)
+    assert here.labels.values[1, 1] == 0.5
+    words = ("--recipe", "bce", "--labels", "rot", "--labels", "rund", "--json")
+    assert run("train", "--data", comma, *words, "--out", tmp_path / "run")[0] == 0
+    for file, out in ((point, "a.csv"), (comma, "b.csv")):
+        assert run("predict", tmp_path / "run", file, "--out", tmp_path / out)[0] == 0
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    comma.write_text(comma.read_text(encoding="utf-8-sig").replace("x3;", "x3;1.5;2,5;1;1;0\nx4a;"), encoding="utf-8")
+    code, _, err = run("inspect", comma, "--labels", "rot", "--labels", "rund", "--features", "größe")
+    assert code == 2
+    assert "'1.5'" in err
+
+
+def test_pairs_of_class_numbers_are_no_decimals(tmp_path: Path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("id\ttarget\n" + "".join(f"a{i}\t{i % 5},{5 + i % 4}\n" for i in range(30)))
+    assert open_data(file).data.labels.names == tuple("012345678")
 
 
 # ---- missing images

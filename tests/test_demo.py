@@ -141,6 +141,21 @@ def test_the_table_marks_the_best(
     assert last == f"steelyard serve {tmp_path / 'out' / 'plm'} --images {tmp_path / 'out' / 'images'}"  # the best mAP
 
 
+def test_commands_that_are_not_on_the_path_are_shown_with_theirs(
+    short: list[tuple[object, ...]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("duckdb", reason="the index needs duckdb")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [".venv/bin/steelyard", "demo"])
+    demo.show(0, str(tmp_path / "out"), as_json=False)
+    printed = capsys.readouterr().out
+    assert "own data: .venv/bin/steelyard inspect DATA" in printed
+    assert f".venv/bin/steelyard serve {tmp_path / 'out' / 'plm'}" in printed
+
+
 def test_the_page_of_the_last_line_shows_the_digits(compared: tuple[Path, list[demo.Score], str]) -> None:
     pytest.importorskip("duckdb", reason="the index needs duckdb")
     pytest.importorskip("fastapi", reason="the page needs fastapi")

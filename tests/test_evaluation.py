@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, brier_score_loss, f1_score
+from sklearn.metrics import average_precision_score, brier_score_loss, f1_score, roc_auc_score
 
 from small_run import NAMES, items, part, reading_of, saved_run, small_run
 from steelyard._sealed import checksum
@@ -31,7 +31,7 @@ from steelyard.report.page import write_page
 from steelyard.report.scores import show, summary_lines
 from steelyard.run.calibrate import calibrated, recalibrate
 from steelyard.run.deployment import read_prior
-from steelyard.run.evaluation import evaluate, judge, outputs_of
+from steelyard.run.evaluation import beside_baselines, evaluate, judge, outputs_of
 
 SETTINGS = EvaluateSettings(tail=2, head_at=150, tail_below=60)
 
@@ -269,8 +269,48 @@ def test_validation_is_judged_by_fits_that_did_not_see_the_item() -> None:
     rare = np.argsort(trained.counts, kind="stable")[:2]
     assert honest["rarest"]["2"]["macro"]["f1"] == pytest.approx(np.mean([f1_score(y[:, c], said[:, c]) for c in rare]))
     drawn = evaluate(trained, (z, y), replace(SETTINGS, bootstrap=5), out_of_fold=True)["intervals"]
-    assert "macro" not in drawn
+    low, high = drawn["macro"]["f1"]
+    assert low < honest["macro"]["f1"] < high
     assert "mAP" in drawn
+    assert "micro" not in drawn
+
+
+@pytest.mark.parametrize("kind", ["platt", "isotonic"])
+def test_rankings_are_those_of_the_run_and_not_of_the_calibrators_of_folds(kind: str) -> None:
+    g = np.random.default_rng(1)
+    y = (g.random((80, 4)) < 0.08).astype(np.int8)
+    y[:2] = 1
+    z = (g.normal(size=(80, 4)) + y).astype(np.float32)
+    trained = small_run()
+    reading = trained.reading.fit(z, y, kind)
+    reading = reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, y), y)
+    trained = trained.read_by(reading)
+    settings = replace(SETTINGS, bootstrap=20)
+    honest = evaluate(trained, (z, y), settings, out_of_fold=True)
+    eta = reading.probability(z)
+    by_run = average_precision(eta, y)
+    assert by_run == pytest.approx(average_precision(z, y), abs=0.01)  # but for ties by rounding
+    by_folds = average_precision(reading.out_of_fold(z, y), y)
+    assert np.abs(by_run - by_folds).max() > 0.01  # else there is nothing to see here
+    assert [row["average_precision"] for row in honest["per_label"]] == pytest.approx(by_run)
+    assert honest["mAP"]["label"] == pytest.approx(by_run.mean())
+    rare = np.argsort(trained.counts, kind="stable")[:2]
+    assert honest["rarest"]["2"]["mAP"] == pytest.approx(by_run[rare].mean())
+    assert [row["auroc"] for row in honest["per_label"]] == pytest.approx(
+        [roc_auc_score(y[:, c], eta[:, c]) for c in range(4)]
+    )
+    own = evaluate(trained, (z, y), settings)
+    assert honest["intervals"]["mAP"]["label"] == own["intervals"]["mAP"]["label"]
+    assert honest["log_loss"] > own["log_loss"]
+    judged = judge(trained, (z, y), settings, out_of_fold=True)
+    rows = beside_baselines(judged, Labels(y), torch.from_numpy(z))
+    assert rows is not None
+    assert rows["this run"]["map"] == pytest.approx(by_run.mean())
+    said = judged.decisions.numpy()
+    table = honest["thresholds"]["labels"]
+    assert [row["decided"] for row in table] == said.sum(0).tolist()
+    assert [row["recall"] for row in table] == pytest.approx([row["recall"] for row in honest["per_label"]])
+    assert said.sum() != reading.decisions(reading.out_of_fold(z, y)).sum()
 
 
 # ---- deployment
@@ -393,6 +433,22 @@ def test_recalibrate_rewrites_the_reading_and_nothing_else(tmp_path: Path) -> No
     assert found["log_loss"] < evaluate(trained, data, SETTINGS)["log_loss"]
 
 
+def test_thresholds_refitted_beside_a_kept_calibrator_are_judged_by_fits_to_other_items(tmp_path: Path) -> None:
+    g = np.random.default_rng(3)
+    y = (g.random((60, 4)) < 0.2).astype(np.int8)
+    z = (g.normal(size=(60, 4)) + 0.5 * y).astype(np.float32)
+    trained = small_run()
+    run = saved_run(tmp_path / "run", trained.read_by(trained.reading.fit(z, y, "platt")))
+    precise = replace(SETTINGS, thresholds="precision", target=0.5)
+    found = recalibrate(run, (z, y), precise, keep=True)
+    assert found["reading"]["out_of_fold"]
+    assert found["notes"] == []
+    kept = run.load()
+    assert found["log_loss"] > evaluate(kept, (z, y), precise)["log_loss"]
+    assert found["thresholds"]["labels"][0]["threshold"] == kept.reading.thresholds[0]
+    assert any(row["reached"] is False for row in found["thresholds"]["labels"])  # each was, on the items themselves
+
+
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("case", ["labels", "no labels", "no matplotlib"])
 def test_recalibrate_leaves_no_report_of_before(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,7 +552,7 @@ def test_the_table_says_what_the_numbers_are() -> None:
     for row, of in (("all", found["calibration"]["pooled"]["width"]), ("head", found["groups"]["head"])):
         assert table[row][-2:] == [f"{100 * x:.1f}" for x in (of["ace"], of["by_chance"]["ace"])]
     assert "estimated without their labels" in text
-    assert "confidence 95.0" in text
+    assert "mAP: 95 % interval" in text
     assert all("\n" not in line for line in summary_lines(found))
 
 

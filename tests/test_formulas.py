@@ -54,8 +54,11 @@ def test_a_formula(text: str, tree: str) -> None:
 
 def test_a_box_and_a_formula_between_dollars_are_typeset_and_code_is_not() -> None:
     box = '<details class="formula" open><summary>Formula</summary><p>a = b/c\nx &lt; y</p></details>'
-    page = f"{box}<td>$p_c$</td><code>$HOME and $PATH</code>"
+    alone = "<p>$x = 1$\n$y = 2$</p><p>with $z$ inside</p>"
+    page = f"{box}{alone}<td>$p_c$</td><code>$HOME and $PATH</code>"
     made = FORMULAS["on_page_content"](page)
-    assert made.count("<math") == 3
+    assert made.count("<math") == 6
+    assert made.count('<div class="formula">') == 2
+    assert made.count('display="block"') == 4
     assert "<mfrac><mi>b</mi><mi>c</mi></mfrac>" in made
     assert "$HOME and $PATH" in made

@@ -482,7 +482,7 @@ def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     paint(tmp_path / "a.png", 1)
     monkeypatch.setattr("steelyard.data.images._pixels", fails)
     opened = open_inputs(tmp_path, size=4, on_bad_image="skip")
-    with pytest.raises(ValueError, match=r"^\S*a.png cannot be read \(Input/output error\): see to its disk.*$"):
+    with pytest.raises(ValueError, match=r"^\S*a.png cannot be read \(Input/output error\): check its disk.*$"):
         list(opened.batches(workers=workers))
     with pytest.raises(OSError, match=r"Input/output error: '.*a.png'$"):
         decode(tmp_path / "a.png")

@@ -10,6 +10,7 @@ import sklearn.metrics as sk
 import torch
 
 from steelyard import metrics
+from steelyard.metrics import bootstrap, measures
 
 pytest.importorskip("steelyard.integrations.torchmetrics", exc_type=ImportError)
 tm = pytest.importorskip("torchmetrics.functional")  # after ours, which sees to torchvision
@@ -128,6 +129,41 @@ def test_decisions_with_unknown_labels() -> None:
         np.testing.assert_allclose(metrics.jaccard(d, t, per), both / np.maximum(either, 1))  # type: ignore[arg-type]
     assert np.isnan(metrics.hamming_loss(d, t, "label")[4])
     assert metrics.jaccard(d, t)[4] == 0
+
+
+def test_intervals_of_decisions_are_those_of_resampled_tables() -> None:
+    rng = np.random.default_rng(4)
+    eta = torch.from_numpy(rng.random((N, L)))
+    t = torch.from_numpy(np.where(rng.random((N, L)) < 0.2, -1, rng.random((N, L)) < eta.numpy()).astype(np.int8))
+    decided, groups = eta >= 0.4, {"rarest": {"2": np.array([0, 5])}}
+    evaluator = metrics.Evaluator(L, counts=np.arange(L) + 1)
+    evaluator.update(eta, t)
+    report = evaluator.compute(0.4, [2], bootstrap=40)
+    measures.redecide(report, decided, t, groups, 40)
+    drawn = [np.repeat(np.arange(N), w) for w in bootstrap.resample_weights(N, 40, 0)]
+    f1 = np.array([metrics.precision_recall_f1(decided[i], t[i]).f1.numpy() for i in drawn])
+    exact = np.array([metrics.exact_match(decided[i], t[i]) for i in drawn])
+    found = report["intervals"]
+    assert found["macro"]["f1"] == pytest.approx(bootstrap.interval(report["macro"]["f1"], f1.mean(1), 0.95))
+    assert found["exact_match"] == pytest.approx(bootstrap.interval(report["exact_match"], exact, 0.95))
+    few = report["rarest"]["2"]["macro"]["f1"]
+    assert found["rarest"]["2"]["macro"]["f1"] == pytest.approx(bootstrap.interval(few, f1[:, [0, 5]].mean(1), 0.95))
+    assert "micro" not in found
+
+
+def test_the_interval_of_the_log_loss_per_label_is_that_of_resampled_tables() -> None:
+    rng = np.random.default_rng(5)
+    eta = torch.from_numpy(rng.uniform(0.01, 0.99, (N, L)))
+    t = torch.from_numpy(np.where(rng.random((N, L)) < 0.2, -1, rng.random((N, L)) < eta.numpy()).astype(np.int8))
+    t[:, 3] = -1  # a label of which nothing is known has no say
+
+    def per_label(eta: torch.Tensor, t: torch.Tensor) -> float:
+        return float(np.mean([metrics.log_loss(eta[:, [c]], t[:, [c]]) for c in range(L) if c != 3]))
+
+    drawn = [np.repeat(np.arange(N), w) for w in bootstrap.resample_weights(N, 30, 0)]
+    draws = np.array([per_label(eta[i], t[i]) for i in drawn])
+    wanted = bootstrap.interval(per_label(eta, t), draws, 0.95, share=False)
+    assert measures.log_loss_interval(eta, t, 30) == pytest.approx(wanted)
 
 
 def test_propensities_are_those_of_the_paper() -> None:

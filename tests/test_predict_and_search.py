@@ -110,7 +110,7 @@ def test_an_index_of_another_model_or_calibration_is_refused(place: Path, tmp_pa
     done("calibrate", run, "--data", place / "items.csv", "--kind", "temperature")
     assert refused in typed("predict", run, place / "new.csv", "--index", index).line
     said = done("search", run, "cat")
-    assert "Beware: the index is of the run before it was trained or calibrated again" in said.err
+    assert "Beware: the index was made before the run was trained or calibrated again" in said.err
     assert done("search", index, "cat").err == ""  # the index alone is no run that it could be behind
     assert "160" not in done("search", run, "cat").out
     done("predict", run, place / "new.csv", "--index", index, "--overwrite")

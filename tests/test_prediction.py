@@ -225,7 +225,7 @@ def test_mistakes_are_told_before_any_work(tmp_path: Path) -> None:
         ("p.xlsx", {}, r"p\.xlsx ends in none of \.csv"),
         ("p.csv", {"format": "xml"}, "format is 'xml'"),
         ("p.csv", {"form": "tall"}, "form is 'tall'"),
-        ("p.csv", {"top": 3}, "only with the long form"),
+        ("p.csv", {"top": 3}, "only with form='long'"),
         ("p.csv", {"top": -1, "form": "long"}, "top is -1"),
         ("no/p.csv", {}, "its folder does not exist"),
         ("folder.csv", {}, "is a folder"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from collections import defaultdict
 
 import pytest
 
@@ -12,6 +14,15 @@ import prose
 @pytest.mark.parametrize("area", prose.CLEAN)
 def test_readers_meet_none_of_it(area):
     assert list(prose.hits(area)) == []
+
+
+def test_no_class_name_has_two_meanings():
+    modules: defaultdict[str, list[str]] = defaultdict(list)
+    for file, tree in prose.modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name.lstrip("_")].append(file)
+    assert {name: files for name, files in modules.items() if len(files) > 1} == {}
 
 
 def test_no_count_rises():

@@ -20,7 +20,14 @@ from steelyard.metrics import mean_average_precision
 from steelyard.models.race.members import Member, Members, MemberSpec
 from steelyard.models.race.transforms import make_transform
 from steelyard.report.race_table import outcome_sentence
-from steelyard.training.race.candidates import SCREENED_LABELS, Items, macro_log_loss, tempered_log_loss
+from steelyard.training.race.candidates import (
+    SCREENED_LABELS,
+    Items,
+    View,
+    macro_log_loss,
+    tempered_log_loss,
+    try_candidate,
+)
 from steelyard.training.race.course import (
     BUDGET,
     RATE,
@@ -49,6 +56,20 @@ def made(n: int = 300, n_labels: int = 6, seed: int = 0, n_features: int = 12) -
 def cells_of(y: np.ndarray) -> Cells:
     t = torch.from_numpy(y)
     return known_cells(as_targets(t, torch.zeros(y.shape)), torch.float32)
+
+
+@pytest.mark.parametrize("trees", [0, 20], ids=["linear", "forest"])
+def test_folds_that_hold_out_more_positives_have_the_level_of_all(trees: int) -> None:
+    """Features that tell nothing: what is left out of fold is the level of each label, the same in every fold."""
+    rng = np.random.default_rng(0)
+    y = torch.from_numpy((rng.random((103, 5)) < [0.03, 0.05, 0.1, 0.3, 0.9]).astype(np.int8))
+    y[:40, 2] = -1
+    items = Items(torch.zeros(103, 4), y, rng.integers(0, 5, 103))
+    spec = MemberSpec("none", trees=trees, leaf=3 if trees else 0)
+    odds = try_candidate(View(items, spec, 0), spec, list(range(5)), 1.0, 0).log_odds
+    assert float((odds.amax(0) - odds.amin(0)).max()) < (0.05 if trees else 1e-3)
+    moved = torch.stack([items.level_shift(items.split(fold)[0]) for fold in range(5)])
+    assert float(moved.abs().max()) > 0.1
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0])

@@ -189,6 +189,18 @@ def test_softmax_is_calibrated_on_what_it_determines() -> None:
     np.testing.assert_allclose(reading.probability(z / 10), line(np.clip(s - rest, -100, 100)), rtol=1e-8, atol=1e-12)
 
 
+def test_a_label_that_falls_with_its_logits_keeps_their_order() -> None:
+    z = np.random.default_rng(0).normal(size=(400, 2))
+    y = (np.random.default_rng(1).random((400, 2)) < sigmoid(z * [-2.0, 2.0])).astype(np.int8)
+    fitted = reading_of(part(), np.full(2, 200.0), np.full(2, 400.0)).fit(z, y, "platt")
+    odds, line = fitted.log_odds(z), Platt().fit(z, y, fitted.level)
+    assert line.slope[0] == 0 < line.slope[1]
+    assert np.array_equal(odds[:, 0].argsort(), z[:, 0].argsort())
+    assert np.ptp(odds[:, 0]) < 1e-3
+    np.testing.assert_allclose(odds[:, 1], line.log_odds(z)[:, 1], rtol=1e-12)
+    assert np.isfinite(fitted.log_odds(np.array([[np.inf, 0.0], [-np.inf, 0.0]]))).all()
+
+
 def test_one_class_under_class_aware_sampling_has_no_link() -> None:
     reading = reading_of(part(), np.array([5.0, 0, 0]), 10, class_aware=True)
     assert not reading.has_probability

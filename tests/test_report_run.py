@@ -506,10 +506,14 @@ def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": reading}, epochs(1))
     row = next(line for line in re.sub(r"<[^>]*>", " ", found.source).splitlines() if "label 7" in line)
     wanted = metrics["per_label"][7]
-    cells = [f"{100 * wanted[k]:.1f}" for k in ("average_precision", "f1", "precision", "recall", "ace", "brier")]
-    assert row.split()[-7:] == [*cells, ".400"]
+    ap, ace, brier, precision, recall, f1 = (
+        f"{100 * wanted[k]:.1f}" for k in ("average_precision", "ace", "brier", "precision", "recall", "f1")
+    )
+    assert row.split()[-9:] == [ap, ace, brier, ".400", "–", precision, "–", recall, f1]
     assert "Beware of <this>" in found.text
-    assert "Probabilities: platt fitted to z. Calibrator and thresholds were fitted on these items" in found.text
+    assert (
+        "Probabilities: platt fitted to z. Each item is scored by a calibrator that was not fitted to it" in found.text
+    )
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
     ace = np.mean([abs(c - f) for n, c, f in by_hand(raw, e.targets, 15) if n])
     assert f"σ(z): ACE {percent(float(ace))}" in texts(found.pictures[0])
@@ -632,6 +636,8 @@ def test_a_judged_model_becomes_what_a_page_draws(has: bool):
     reading = SimpleNamespace(has_probability=has, thresholds=np.full(3, 0.3))
     arrays = {name: torch.from_numpy(getattr(e, name)) for name in ("targets", "probabilities", "logits")}
     section: Any = SimpleNamespace(head_at=50, tail_below=5, bins=7)
-    found = evaluated_of(trained, SimpleNamespace(reading=reading, **arrays), section)  # type: ignore[arg-type]
+    ranks = torch.rand(10, 3)
+    found = evaluated_of(trained, SimpleNamespace(reading=reading, ranks=ranks, **arrays), section)  # type: ignore[arg-type]
     assert (found.head, found.tail, found.bins, found.threshold(1)) == (50, 5, 7, 0.3 if has else None)
     np.testing.assert_array_equal(found.scores, e.probabilities if has else e.logits)
+    np.testing.assert_array_equal(found.ranking, ranks if has else e.logits)

@@ -348,7 +348,7 @@ def test_what_is_said_of_labels():
     values = full().values
     values[:, 1] = 0
     found = warnings_for(Config(), Labels(values, names=["cat", "dog", "car"]))
-    assert found == ["label 'dog': never present in training, so it will never be predicted as present"]
+    assert found == ["label 'dog': never present in training, so never predicted as present"]
     values[:, 1] = -1
     assert "label 'dog': never known" in cautions({}, Labels(values, names=["cat", "dog", "car"]))
     assert "label 'dog': never present" in cautions(

@@ -42,9 +42,9 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["score", "dog", "~car", "item"]
     assert [line.split() for line in lines[1:4]] == [
-        ["1", "0.8000", "0.800", "0.000", "<i>.png"],
-        ["2", "0.4500", "0.900", "0.500", "red.png"],
-        ["3", "0.3750", "0.500", "0.250", "broken.png"],
+        ["1", ".8000", ".800", ".000", "<i>.png"],
+        ["2", ".4500", ".900", ".500", "red.png"],
+        ["3", ".3750", ".500", ".250", "broken.png"],
     ]
     assert lines[4] == "3 of 4 items"
 

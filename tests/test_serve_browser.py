@@ -244,7 +244,7 @@ def test_a_label_page_moves_its_threshold_and_opens_items(page: Any, place: Plac
     y, p = place.labels.values[:, 1], place.probabilities[:, 1]
     above, present = (p >= 0.5) & (y >= 0), y == 1
     precision, recall = present[above].mean(), present[above].sum() / present.sum()
-    said = f"At 0.500: {above.sum()} items, precision {precision:.3f}, recall {recall:.3f}"
+    said = f"At .500: {above.sum()} items, precision {100 * precision:.1f} %, recall {100 * recall:.1f} %"
     expect(page.locator(".said")).to_contain_text(said)
     page.locator(".strip .card").first.click()
     expect(page.get_by_role("dialog").locator(".bars .bar")).to_have_count(6)
@@ -428,7 +428,7 @@ def rebuilt(place: Place, prefix: str) -> dict[str, str]:
     """Make the index anew with items whose names begin so; return the score of each for cat, as cards show it."""
     eta = np.linspace(0.9, 0.1, 50)[:, None].repeat(3, 1) + 0.001 * len(prefix)
     with Index.build(place.index, [f"{prefix}{i}" for i in range(50)], eta, ("cat", "dog", "bird")) as index:
-        return {hit.id: f"{hit.score:.3f}" for hit in index.search("cat", k=1000)}
+        return {hit.id: f"{hit.score:.3f}".removeprefix("0") for hit in index.search("cat", k=1000)}
 
 
 def test_a_run_is_trained_again_while_its_page_is_open(browser: Any, tmp_path: Path) -> None:

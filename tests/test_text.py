@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import steelyard as sy
-from steelyard.data.columns.encoder import FILE, PAIRS, Categories, Encoder, Terms, TfIdf, _loaded
+from steelyard.data.columns.encoder import FILE, PAIRS, Categories, Encoder, TextTerms, TfIdf, _loaded
 from steelyard.data.columns.mixed import Column, MixedDataset, columns_of, is_prose
 from steelyard.data.opening import open_data
 from typed import done
@@ -124,7 +124,7 @@ def test_tfidf_is_that_of_its_formula() -> None:
 
 def test_texts_are_words_pairs_and_parts_of_norm_one(tmp_path: Path) -> None:
     texts = [f"library{i} of the sounds{i % 60}" for i in range(200)]
-    encoder = Terms.fitted(pa.array(texts))
+    encoder = TextTerms.fitted(pa.array(texts))
     words, pairs, parts = encoder.blocks
     assert encoder.weights == (1.0, PAIRS, 1.0)
     assert {"of", "the", "sounds3"} <= set(words.terms)

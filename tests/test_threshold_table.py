@@ -55,7 +55,7 @@ def rare_labels(n: int = 1000, seed: int = 0) -> tuple[ProbabilityModel, np.ndar
 def table_of(aim: Aim) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
     fitted, eta, y = rare_labels()
     reading = fitted.with_thresholds(aim, eta, y)
-    table = threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.from_numpy(y))
+    table = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta)), torch.from_numpy(y))
     return table, eta, y, reading.thresholds
 
 
@@ -108,10 +108,10 @@ def test_a_precision_that_cannot_be_reached_is_named() -> None:
 def test_recall_below_the_target_is_marked() -> None:
     fitted, eta, y = rare_labels()
     reading = fitted.with_thresholds(Aim("recall", 0.9), eta, y)
-    shifted = threshold_rows(reading, NAMES, torch.from_numpy(eta * 0.5), torch.from_numpy(y))
+    shifted = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta * 0.5)), torch.from_numpy(y))
     assert shifted["labels"][3]["reached"] is False
     assert "below target" in printed(shifted)
-    unknown = threshold_rows(reading, NAMES, torch.from_numpy(eta), torch.full((1000, 5), -1))
+    unknown = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta)), torch.full((1000, 5), -1))
     assert unknown["labels"][3]["recall"] is None
 
 
@@ -119,7 +119,7 @@ def test_the_table_on_a_terminal_is_short_and_rarest_first() -> None:
     reading = reading_of(part(), np.arange(50, 0, -1), 100).with_thresholds(Aim("half"))
     names = [f"label\x1b{c}" for c in range(50)]
     y = torch.zeros(10, 50, dtype=torch.int8)
-    table = threshold_rows(reading, names, torch.zeros(10, 50), y)
+    table = threshold_rows(reading, names, torch.zeros(10, 50, dtype=torch.bool), y)
     text = printed(table)
     assert "\x1b" not in text
     lines = [line for line in text.splitlines() if line.startswith("label·")]

@@ -3,8 +3,8 @@
     python tools/check_site.py [build/site]
 
 A table fits, or it scrolls inside its own box while its first column stays where it is. Prints a line per fault and
-ends with 1 if there is one. `make docs` runs it. Without a browser it says so and ends with 0; STEELYARD_CHROMIUM names
-the browser to use.
+ends with 1 if there is one. `make test` does the same (tests/test_site.py). Without a browser it says so and ends with
+0; STEELYARD_CHROMIUM names the browser to use.
 """
 
 from __future__ import annotations

@@ -348,7 +348,19 @@ def test_a_page_of_several_runs(tmp_path: Path) -> None:
     for name in ("whole", "cpu"):
         (tmp_path / f"{name}.svg").write_bytes(b"")
     shown = re.findall(r"^## (.)|\]\((.*?)\)", page(tmp_path), re.M)
-    assert shown == [("A", ""), ("", "whole.svg"), ("B", ""), ("x", ""), ("", "cpu.svg")]
+    assert shown == [("H", ""), ("A", ""), ("", "whole.svg"), ("B", ""), ("x", ""), ("", "cpu.svg")]
+
+
+def test_the_page_begins_with_the_headlines_of_every_run(tmp_path: Path) -> None:
+    some = [Row("losses", "1 × 1", peers.BCE, "peer", 1.0, 1.0, 1, 9, 1.0)]
+    some += [Row("losses", "1 × 1", "BCE", "steelyard", 2.0, 2.0, 1, 9, 2.0)]
+    for name, gpu in (("a", "A"), ("b", "B")):
+        made(gpu, some).save(tmp_path / f"{name}.json")
+    before, _, after = page(tmp_path).partition("## How to read the tables")
+    assert before.count("2.0 times as long at 1 × 1") == 2
+    assert "**A: losses** (2026-01-02)" in before
+    assert "times as long" not in after
+    assert "## A: losses" in after
 
 
 def test_the_headlines_of_a_run_say_what_is_slower() -> None:
@@ -365,14 +377,17 @@ def test_the_headlines_of_a_run_say_what_is_slower() -> None:
         row("these bytes alone", "peer", 0.1),
     ]
     assert headlines(made("A", some + ours + others)) == [
-        "**3 losses** beside torch's `BCEWithLogitsLoss`, as both come: 1 faster, 1 as fast, 1 slower at 2 × 2.",
-        "**Slower** than it at one size or more: ASL (2.5 times its time).",
-        "**`torch.compile`** of our plain code is faster than what we run: ASL at 2 × 2.",
-        "**BCE** beside torch's `BCEWithLogitsLoss` as it comes, as fast at 2 × 2.",
-        "**ASL** beside timm's `AsymmetricLossMultiLabel` as it comes, 2.0 times as fast at 2 × 2; with int8 targets, "
-        "as fast at 2 × 2; by `torch.compile`, 2.5 times its time at 2 × 2.",
-        "**mAP** beside torchmetrics': 100 times as fast at 2 × 2.",
+        "**3 losses**, compared with torch's `BCEWithLogitsLoss`: 1 faster, 1 as fast, 1 slower at 2 × 2.",
+        "**Slower** than that at one size or more: ASL (2.5 times as long).",
+        "**`torch.compile`** of our plain code is faster than what runs by default: ASL at 2 × 2.",
+        "**BCE**, compared with torch's `BCEWithLogitsLoss` as it comes, as fast at 2 × 2.",
+        "**ASL**, compared with timm's `AsymmetricLossMultiLabel` as it comes, 2.0 times as fast at 2 × 2; with int8 "
+        "targets, as fast at 2 × 2; by `torch.compile`, 2.5 times as long at 2 × 2.",
+        "**mAP**, compared with torchmetrics: 100 times as fast at 2 × 2.",
     ]
+    alone = headlines(made("A", some + ours))
+    assert alone[-1] == "**Peers ran as they come** in this run: not compiled and without int8 targets."
+    assert headlines(made("A", some + ours + others[2:3]))[-1].endswith("in this run: without int8 targets.")
     assert headlines(made("A", ours)) == []
 
 

@@ -14,7 +14,7 @@ Index: TypeAlias = NDArray[np.int64]
 
 
 def slices(shape: Sequence[int], cells: int) -> Iterator[slice]:
-    """Yield consecutive slices of the rows of a table: each of as many rows as hold `cells`, at least one."""
+    """Yield consecutive slices of the rows of a table; each has about `cells` cells, and at least one row."""
     n, step = shape[0], max(1, cells // max(1, shape[1]))
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))

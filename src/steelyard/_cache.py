@@ -1,4 +1,4 @@
-"""The user's cache folder: what takes long to compute and may be deleted at any time."""
+"""The user's cache folder: results that take long to compute and may be deleted at any time."""
 
 from __future__ import annotations
 

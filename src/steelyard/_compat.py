@@ -1,4 +1,4 @@
-"""torchvision beside a torch it was not built for."""
+"""Import torchvision beside a torch that it was not built for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _libraries: list[torch.library.Library] = []  # a library's operators live as lo
 
 
 def import_torchvision() -> ModuleType:
-    """Return torchvision, also where its compiled operators do not fit torch, as beside a CPU-only torch.
+    """Return torchvision, even if its compiled operators do not fit torch, as beside a CPU-only torch.
 
-    There its import fails with «operator torchvision::nms does not exist», and everything that rests on it, timm and
-    torchmetrics among them, fails with it. Nothing here uses those operators: it is enough that the two which
-    torchvision registers gradients and shapes for are declared. Any other failure is passed on.
+    Then its import fails with "operator torchvision::nms does not exist", and so do timm and torchmetrics, which import
+    it. Steelyard uses neither operator, so it is enough to declare the two for which torchvision registers gradients
+    and shapes. Any other failure is passed on.
     """
     try:
         return import_module("torchvision")

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 
 class MissingPackage(ImportError, ValueError):
-    """Raised where a package is not installed; the sentence tells what needs it and how to install it."""
+    """Raised where a package is not installed; the message says what needs it and how to install it."""
 
 
 @contextmanager
 def needed(user: str, install: str) -> Iterator[None]:
-    """Tell in one sentence which package is missing, where an import inside fails.
+    """Turn a failed import inside into one sentence that names the missing package.
 
     Args:
         user: what needs it, with the verb, such as "plots need".

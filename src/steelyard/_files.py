@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under a temporary name, flushed to the disk, renamed."""
+"""Atomic writes: a file is written under a temporary name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a path in a temporary folder beside `path`; when the block is done it is flushed and renamed to `path`.
 
-    Whatever happens in between, `path` holds its old content or the whole new one. The folder also takes what a writer
-    makes beside its file.
+    Whatever happens in between, `path` holds its old content or the complete new one. The folder also holds files that
+    a writer makes beside its own.
     """
     final = Path(path)
     folder = final.with_name(f".{final.name}.{os.getpid()}.partial")
@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_atomic(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write `content` to `path`, whole or not at all."""
+    """Write `content` to `path`, completely or not at all."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -48,7 +48,7 @@ def read_text(path: str | os.PathLike[str], remedy: str) -> str:
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Refuse, before the work, a file that could not be written after it."""
+    """Refuse, before any work, a file that could not be written afterwards."""
     file = Path(path)
     if file.is_dir() or not file.absolute().parent.is_dir():
         what = "is a folder" if file.is_dir() else "cannot be written, its folder does not exist"
@@ -56,7 +56,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 def put(partial: Path, final: Path) -> None:
-    """Hand a file to the disk, give it its final name on the same disk, and hand that to the disk too."""
+    """Flush a file to disk, give it its final name on the same disk, and flush the folder too."""
     _flush(partial)
     partial.replace(final)
     _flush(final.parent)
@@ -64,7 +64,7 @@ def put(partial: Path, final: Path) -> None:
 
 @contextmanager
 def naming(path: Path, folder: Path | None = None) -> Iterator[None]:
-    """Name `path` in the OSError of a write that fails: that of a full disk names no file by itself.
+    """Name `path` in the OSError of a failed write, since the error of a full disk names no file.
 
     With `folder`, the temporary one, an error that names a file elsewhere is passed on: something could not be read.
     """
@@ -79,7 +79,7 @@ def naming(path: Path, folder: Path | None = None) -> Iterator[None]:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what a killed process left half written in `folder`."""
+    """Remove files that a killed process left half written in `folder`."""
     for left in (*folder.glob(".*.partial"), *folder.glob(".*.partial.wal")):  # the log of a database that is written
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -88,7 +88,7 @@ def remove_partial(folder: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Hand a file or folder to the disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

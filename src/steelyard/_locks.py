@@ -1,4 +1,4 @@
-"""One writer at a time: locks that end with their process, those of the system where it has any."""
+"""One writer at a time: locks that end with their process; system locks where there are any."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 _OUTLIVED = 10.0  # seconds that worker processes may outlive the one that was killed, with its lock
-_UNSIGNED = 10.0  # seconds after which a lock without a holder is what a killed process left
+_UNSIGNED = 10.0  # seconds after which a lock without a holder was left by a killed process
 _PAUSE = 0.05
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # by some network disks
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # of network disks
 
 
 class Taken(Exception):
@@ -41,18 +41,17 @@ def lock(descriptor: int, shared: bool = False, waits: bool = True) -> bool:
 
 @contextmanager
 def sole(path: Path, waits: bool = False) -> Iterator[None]:
-    """Be the only process that holds `path`, a file that is there while it is held; else wait, or raise `Taken`.
+    """Be the only process that holds `path`, a file that exists while it is held; else wait, or raise `Taken`.
 
-    However the process that holds it ends, the next one gets it. Where the system has no locks, that it ended is seen
-    from its number and the time at which it was started, which the file holds; of a process on another machine it
-    cannot be seen.
+    However the holder ends, the next process gets the lock. Where the system has no locks, the file holds the number
+    and the start time of the holder, by which others see that it ended; for a process on another machine they cannot.
     """
     descriptor = _acquired(path, waits)
     try:
         _sign(descriptor, path)
         yield
     finally:
-        if fcntl is not None:  # before it is let go, so that no other's file is removed; Windows removes no open file
+        if fcntl is not None:  # while it is held; Windows removes no open file
             path.unlink(missing_ok=True)
         os.close(descriptor)
         if fcntl is None:
@@ -69,7 +68,7 @@ def _acquired(path: Path, waits: bool) -> int:
             if by_name or error.errno not in _UNSUPPORTED:
                 raise
             by_name = True
-            if not _content(path):  # made just now to be locked
+            if not _content(path):  # just made, to be locked
                 path.unlink(missing_ok=True)
             continue
         if descriptor is not None:
@@ -86,7 +85,7 @@ def _by_system(path: Path, waits: bool) -> int | None:
     """Return the file locked by the system, None where another process has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if lock(descriptor, waits=waits) and _is_at(descriptor, path):  # else who had it took the file away
+        if lock(descriptor, waits=waits) and _is_at(descriptor, path):  # otherwise its holder removed the file
             return descriptor
     except BaseException:
         os.close(descriptor)
@@ -96,7 +95,7 @@ def _by_system(path: Path, waits: bool) -> int | None:
 
 
 def _by_name(path: Path) -> int | None:
-    """Return the file made by this process, None where another process that still lives has made it."""
+    """Return the file made by this process, None if a process that is still alive made it."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -106,7 +105,7 @@ def _by_name(path: Path) -> int | None:
         aside = path.with_name(f"{path.name}.{os.getpid()}")
         with suppress(FileNotFoundError):
             path.replace(aside)
-            if _content(aside) != before:  # another process was quicker to take it over: it is theirs
+            if _content(aside) != before:  # another process took it over first
                 aside.replace(path)
         aside.unlink(missing_ok=True)
     return None
@@ -148,7 +147,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:
-    """Return whether a process may still run; on another machine and on Windows that cannot be known."""
+    """Return whether a process may still be running, which cannot be known on another machine or on Windows."""
     if holder.get("host") != socket.gethostname():
         return True
     if holder["pid"] < 1:
@@ -160,13 +159,13 @@ def _is_alive(holder: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it is another user's
+        pass  # it belongs to another user
     now = _born(holder["pid"])
     return now == "" or holder.get("born") in ("", None, now)
 
 
 def _born(pid: int) -> str:
-    """Return when a process was started, by the kernel's clock, so that its number is not taken for a later one's."""
+    """Return when a process was started, by the kernel's clock, since process numbers are used again."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""Documents of plain JSON that say what they are and have a checksum, so that a damaged one is not believed."""
+"""JSON documents with a format name and a checksum, so that a corrupt one is recognised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sealed(content: Mapping[str, Any], format: str, version: int) -> str:
 
 
 def unsealed(text: str | bytes, format: str, version: int) -> dict[str, Any]:
-    """Return the content of a document that `sealed` wrote; a ValueError says what is wrong with any other."""
+    """Return the content of a document that `sealed` wrote; for any other, a ValueError says what is wrong."""
     document = json.loads(text)
     if not isinstance(document, dict) or document.pop("format", None) != format:
         raise ValueError(f'it does not say "format": "{format}"')

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any moment of a command: both end it, and neither is lost."""
+"""Ctrl-C and SIGTERM at any moment of a command: both end it, and none is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stop:
     asked = False
 
     def deafen(self) -> None:
-        """Ask no more: what is left to do is to say so."""
+        """Ignore further signals: all that is left is to report the stop."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
@@ -31,7 +31,7 @@ class Stop:
 
 @contextmanager
 def handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Let `handler` take Ctrl-C and SIGTERM; in another thread than the main one, to which none comes, nothing."""
+    """Let `handler` take Ctrl-C and SIGTERM; does nothing outside the main thread, which gets all signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,9 +47,9 @@ def handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
 def stoppable() -> Iterator[Stop]:
     """Raise KeyboardInterrupt on SIGTERM as on Ctrl-C.
 
-    One that comes where Python cannot raise, in a destructor or a callback, is raised again a moment later. A library
-    may turn one that comes while it is imported into an error of its own: whether there was one, `asked` says. One that
-    is compiled may even abort: while it is imported, nothing has begun, and the process ends at once.
+    If Python cannot raise it, in a destructor or a callback, it is raised again a moment later. A library that is being
+    imported may turn it into an error of its own; `asked` tells whether there was a signal. A compiled library may even
+    abort: nothing has begun while it is imported, so the process ends at once.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -67,9 +67,9 @@ def stoppable() -> Iterator[Stop]:
 
     def again(unraisable: Any) -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            timers.append(threading.Timer(SOON, _thread.interrupt_main))  # here it would be swallowed once more
+            timers.append(threading.Timer(SOON, _thread.interrupt_main))  # raised here, it would be swallowed again
             timers[-1].start()
-        elif "DataLoader worker" not in str(unraisable.exc_value):  # torch finds it dead again, where it can be told
+        elif "DataLoader worker" not in str(unraisable.exc_value):  # torch reports a dead worker itself
             hook(unraisable)
 
     hook, sys.unraisablehook = sys.unraisablehook, again

@@ -13,9 +13,9 @@ SOURCE = Path(__file__).resolve().parent
 
 @cache
 def commit() -> str:
-    """Return the commit of the source, with "+" where files differ from it.
+    """Return the commit of the source, with "+" if files differ from it.
 
-    Outside a checkout it is what the environment variable STEELYARD_COMMIT says, or "unknown".
+    Outside a checkout it is the value of the environment variable STEELYARD_COMMIT, or "unknown".
     """
     if given := os.environ.get("STEELYARD_COMMIT"):
         return given

@@ -12,7 +12,7 @@ from steelyard.data.inspect import MOST_LABELS
 from steelyard.labels import Labels
 
 LEAST_WRONG = 0.05
-"""Labels that are wrong with a lower probability count as right."""
+"""Labels whose probability of being wrong is lower count as right."""
 LEAST_ITEMS = 1.0
 """Minimum expected number of items beyond chance for a pair to be listed."""
 _LISTED = 50

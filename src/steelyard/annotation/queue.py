@@ -70,15 +70,15 @@ def best(parts: Sequence[Ranked], n: int) -> Ranked:
 
 
 def as_text(probability: float) -> str:
-    """Format a probability with two digits; it never reads "1.00" or "0.00"."""
+    """Format a probability with two digits, such as .39; it never reads "1.00" or ".00"."""
     if 0.005 <= probability < 0.995:
-        return f"{probability:.2f}"
-    return ">0.99" if probability > 0.5 else "<0.01"
+        return f"{probability:.2f}".removeprefix("0")
+    return ">.99" if probability > 0.5 else "<.01"
 
 
 def score_text(score: float) -> str:
-    """Format a score with three digits; a probability that is not certain never reads "1"."""
-    return ">0.999" if 0.9995 <= score <= 1 else f"{score:.3g}"
+    """Format a score with three digits, such as .281; a probability that is not certain never reads "1"."""
+    return ">.999" if 0.9995 <= score <= 1 else f"{score:.3g}".removeprefix("0")
 
 
 Why = Callable[[int], str]

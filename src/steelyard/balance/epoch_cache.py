@@ -1,4 +1,4 @@
-"""Draws made ahead: one pass over all items at the start of an epoch, rows looked up in every step."""
+"""Random draws made ahead: one pass over all items at the start of an epoch; steps look up rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of pseudo-labels for many labels: of the cells alone that the next epoch picks."""
+"""A store of pseudo-labels for many labels: only of the cells that the next epoch picks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PickedLabels:
         return self.path / f"picked-{epoch}-{rank}.i8", self.path / f"starts-{epoch}-{rank}.npy"
 
     def start_epoch(self, epoch: int) -> None:
-        """Begin epoch `epoch` (from 1), or go on with it: read what the epoch before it wrote."""
+        """Begin or resume epoch `epoch` (from 1): read what the epoch before it wrote."""
         if epoch < 1:
             raise ValueError(f"epoch is {epoch}: epochs count from 1")
         if epoch == self.epoch:

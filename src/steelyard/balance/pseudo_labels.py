@@ -21,7 +21,7 @@ from steelyard.labels.targets import refuse
 Feedback = Literal["raw", "link"]
 LEVELS = 254  # an even number, so that .5 is stored exactly
 MEMORY = 1 << 28
-"""Bytes of the files that a process holds in its memory at most, about."""
+"""Approximate limit of the bytes of the files that a process holds in memory."""
 AROUND = 17
 """Pages that come in when a row is read: Linux maps those around it too."""
 HALF = LEVELS // 2  # a byte is the level less this: a file of zeros says ½ of everything
@@ -59,7 +59,7 @@ class PseudoLabels:
             raise ValueError(f"n_items and n_labels are {n_items} and {n_labels}: both must be at least 1")
         self.path, self.n_items, self.n_labels, self.feedback = Path(path), n_items, n_labels, feedback
         self.epoch = 1
-        self._held: _Held | None = None
+        self._held: _Generations | None = None
         self._pages = 0
         header = {"format": 2, "n_items": n_items, "n_labels": n_labels, "levels": LEVELS}
         self._open(header)
@@ -109,7 +109,7 @@ class PseudoLabels:
         What is written reaches the files by `flush`, and when the next epoch begins. For one process alone. Values
         and indices are not checked.
         """
-        self._held = _Held(self.n_items, self.n_labels, device)
+        self._held = _Generations(self.n_items, self.n_labels, device)
         self._fill_held(self._held)
 
     def let_go(self) -> None:
@@ -155,7 +155,7 @@ class PseudoLabels:
             visited.flush()
 
     def _open(self, header: dict[str, int]) -> None:
-        """Map the files, or make them; the note comes last, so that neither a kill nor a second process does harm."""
+        """Map the files, or make them; the note is written last, so that a killed or a second process does no harm."""
         self.path.mkdir(parents=True, exist_ok=True)
         note = self.path / "pseudo_labels.json"
         try:
@@ -185,10 +185,10 @@ class PseudoLabels:
             self._touch(len(rows), AROUND + 2)
 
     def _touch(self, n_rows: int, pages: int = 2) -> None:
-        """Count the pages that rows bring into this process's memory, and hand them back when there are many.
+        """Count the pages that rows bring into this process's memory, and release them when there are many.
 
-        They stay with the system, which writes them to the disk and takes their room when it needs it. `pages` are
-        those of a short row.
+        The system keeps them, writes them to disk, and frees them when it needs memory. `pages` is the
+        number of pages of a short row.
         """
         self._pages += n_rows * (pages + self.n_labels // mmap.PAGESIZE)
         if self._pages * mmap.PAGESIZE > MEMORY and hasattr(mmap, "MADV_DONTNEED"):
@@ -196,14 +196,14 @@ class PseudoLabels:
                 values._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
             self._pages = 0
 
-    def _fill_held(self, held: _Held) -> None:
-        """Take what this epoch reads from the files, and what it has written already."""
+    def _fill_held(self, held: _Generations) -> None:
+        """Load from the files what this epoch reads, and what it has already written."""
         held.before.copy_(torch.from_numpy(self._values[(self.epoch - 1) % 2]))
         held.current.copy_(torch.from_numpy(self._values[self.epoch % 2]))
         held.visited.copy_(torch.from_numpy(self._visited[self.epoch % 2] == self.epoch))
 
-    def _write_held(self, held: _Held) -> None:
-        """Give the files what this epoch has written."""
+    def _write_held(self, held: _Generations) -> None:
+        """Write to the files what this epoch has written."""
         rows = held.visited.nonzero().flatten()
         for some in rows.split(65536):
             self._values[self.epoch % 2][some.cpu().numpy()] = held.current[some].cpu().numpy()
@@ -221,7 +221,7 @@ class PseudoLabels:
         return rows
 
 
-class _Held:
+class _Generations:
     """Two generations on a device: what this epoch reads, what it writes, and the items it has written."""
 
     def __init__(self, n_items: int, n_labels: int, device: torch.device) -> None:

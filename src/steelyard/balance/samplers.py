@@ -64,7 +64,7 @@ class PlannedSampler(Sampler[int], ABC):
             yield from self._draw(positions).tolist()
 
     def left(self) -> NDArray[np.int64]:
-        """Return the draws that are left of the epoch all at once, as iterating would give them."""
+        """Return the remaining draws of the epoch all at once, in the order of iteration."""
         return self._draw(np.arange(len(self)) * self.num_replicas + self.start + self.rank)
 
     @abstractmethod
@@ -90,7 +90,7 @@ class ClassSampler(PlannedSampler):
 
 @final
 class Shuffled(PlannedSampler):
-    """Visit every item once an epoch, in random order.
+    """Visit every item once per epoch, in random order.
 
     Args:
         n_items: N.
@@ -125,7 +125,7 @@ class Shuffled(PlannedSampler):
 
 @final
 class ClassAware(ClassSampler):
-    """Visit every class N_e times an epoch and draw each time an item that has it, with replacement.
+    """Visit every class N_e times per epoch, drawing an item that has it each time, with replacement.
 
     A round visits each class once, in a random order; an epoch is N_e rounds. Label i then comes with the frequency of
     `labels.resampled_prior()`. Classes without positives are not visited, and items
@@ -162,7 +162,7 @@ class ClassAware(ClassSampler):
         self._most = MOST_DRAWS * labels.n_items if visits is None else None
         self.visits = -(-int(labels.counts.max()) // 4) if visits is None else as_whole(visits, "visits")
         if self.visits < 1:
-            raise ValueError(f"visits is {visits}: every class is visited at least once an epoch")
+            raise ValueError(f"visits is {visits}: every class is visited at least once per epoch")
         self.set_epoch(0)
 
     def _plan(self, epoch: int) -> int:

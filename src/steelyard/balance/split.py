@@ -1,4 +1,4 @@
-"""Two parts of one set that both hold the rare labels."""
+"""Split a set into two parts that both hold the rare labels."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _FREE, _REST, _HELD = -1, 0, 1
 def stratified_split(labels: Labels, fraction: float, seed: int = 0) -> tuple[Index, Index]:
     """Split items into (rest, held out), increasing indices, so that both have each label in proportion.
 
-    Iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011), a label at a time: of all labels, the one with the
-    fewest items still free hands its free items out so that ⌊fraction · n_c + ½⌋ of its positives are held out, and at
-    least one is on either side where it has two. Items without positives come last and fill the held-out part up to
-    its share. Labels that still have all their positives on one side are then mended by moving single items. A label
-    with one positive stays in the rest (unless that would leave nothing to hold out).
+    Iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011), one label at a time: the label with the fewest
+    unassigned items distributes them so that ⌊fraction · n_c + ½⌋ of its positives are held out, and at least one is on
+    either side where it has two. Items without positives come last and fill the held-out part up to its share. Labels
+    that still have all their positives on one side are then repaired by moving single items. A label with one positive
+    stays in the rest (unless that would leave nothing to hold out).
 
     Items of one group (`Labels.item_groups`) stay together: groups are split as items are, with all their labels.
 

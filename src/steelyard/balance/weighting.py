@@ -272,7 +272,7 @@ class Deferred(Weighting):
 
 
 class ExpectedWeights(nn.Module):
-    """Running means of what positives and negatives of each class were weighted by: w₊ and w₋ (L,).
+    """Running means of the weights of positives and negatives of each class: w₊ and w₋ (L,).
 
     First-order class weights of a weighting that depends on the item: E[w | y_c = 1] and E[w | y_c = 0]. Where one of
     them was not seen it is taken to equal the other, and both are 1 where neither was: a link reads w₋/w₊ alone, which
@@ -296,7 +296,7 @@ class ExpectedWeights(nn.Module):
         self.register_buffer("sums", torch.zeros(4, n_labels, dtype=torch.float64))
 
     def observe(self, weights: Tensor, positive: Tensor, negative: Tensor) -> None:
-        """Take in the weights of a batch, with the degree to which each cell is a known positive or negative.
+        """Add the weights of a batch, with the degree to which each cell is a known positive or negative.
 
         In a process group it is the whole batch, so every process must call it.
 
@@ -308,7 +308,7 @@ class ExpectedWeights(nn.Module):
         self.add(torch.stack([(w * p).sum(0), p.sum(0), (w * n).sum(0), n.sum(0)]))
 
     def add(self, sums: Tensor) -> None:
-        """Take in Σw p, Σp, Σw n and Σn of a batch, (4, L)."""
+        """Add Σw p, Σp, Σw n and Σn of a batch, (4, L)."""
         if self.fresh:
             self.sums.zero_()
             self.fresh = False

@@ -1,4 +1,4 @@
-"""Straight calibration curves shared by labels of like frequency, fitted to some cells: for millions of labels.
+"""Calibration lines shared by labels of similar frequency, fitted to some cells: for millions of labels.
 
 A label of five positives has no calibration curve of its own, and a million labels have no table of logits. Labels
 whose training counts have the same leading power of two share a line log η/(1−η) = a z + b. Lines of bands are shrunk

@@ -99,7 +99,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
+class FitData:
     """Checked logits and targets of a fit, and which targets are known, all (N, L)."""
 
     logits: Tensor
@@ -128,16 +128,16 @@ class Held:
         return self.known.sum(0, dtype=torch.float64) - self.present
 
 
-def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> Held:
+def finite_where_known(logits: ArrayLike, targets: ArrayLike) -> FitData:
     """Check logits (N, L) and targets (N, L): a known label needs a finite logit."""
     pair = paired(logits, targets, "logits")
     known = pair.mask
     remedy = "a known label needs a finite logit to be calibrated by, so mend the model or mark the label unknown"
     refuse(~torch.isfinite(pair.values) & known, "logits", pair.values, remedy)
-    return Held(pair.values, pair.targets, known)
+    return FitData(pair.values, pair.targets, known)
 
 
-def held_out(logits: ArrayLike, targets: ArrayLike) -> Held:
+def held_out(logits: ArrayLike, targets: ArrayLike) -> FitData:
     """Check what a calibrator is fitted on: finite logits wherever a label is known, and labels of both kinds."""
     held = finite_where_known(logits, targets)
     n_present, n_known = float(held.present.sum()), int(held.known.sum())

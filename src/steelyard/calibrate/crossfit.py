@@ -17,7 +17,7 @@ from steelyard.balance.split import stratified_split
 from steelyard.calibrate.calibrator import Calibrator
 from steelyard.calibrate.isotonic import Isotonic
 from steelyard.calibrate.label_sets import LabelSets
-from steelyard.calibrate.scaling import Platt, Temperature
+from steelyard.calibrate.scaling import Platt, Scaling, Temperature
 from steelyard.labels import UNKNOWN, Labels
 from steelyard.labels.targets import labels_of_all_frequencies
 
@@ -35,9 +35,9 @@ LARGE = 4e6
 CHOOSING_LABELS = 200
 """Labels that suffice to choose among calibrators."""
 FEWEST = 10
-"""Below this many known positives, or negatives, nothing is to be learned from leaving some out."""
-ISOTONIC_TILT = 5e-4
-"""In log-odds, at either end: what keeps items apart that a step of `Isotonic` would tie."""
+"""With fewer known positives, or negatives, cross-fitting teaches nothing."""
+TILT = 5e-4
+"""Log-odds at either end that keep items apart which a flat part of a calibration curve would tie."""
 
 
 def folds_of(
@@ -127,11 +127,16 @@ def cross_fitted(kind: str, scores: Tensor, targets: Tensor, folds: Folds, level
 def calibrated(calibrator: Calibrator, scores: Tensor) -> Tensor:
     """Return the log-odds that a calibrator gives scores (N, L), float64, in the order of the scores.
 
-    The steps of `Isotonic` tie items that the scores distinguish, which would cost mean average precision: they get a
-    slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
+    The steps of `Isotonic` and lines of slope 0 tie items that the scores distinguish, which would cost mean average
+    precision: they get a slope of 0.001 in log-odds from end to end, x/(10 + |x|), less than 0.0003 in η.
     """
     odds: Tensor = calibrator.log_odds(scores)
-    return odds + ISOTONIC_TILT * scores / (10 + scores.abs()) if isinstance(calibrator, Isotonic) else odds
+    if isinstance(calibrator, Scaling):
+        flat = calibrator.slope == 0
+    else:
+        flat = torch.tensor([isinstance(calibrator, Isotonic)])
+    tilted = odds + TILT * scores.sign() * (1 - 10 / (10 + scores.abs()))
+    return torch.where(flat, tilted, odds) if bool(flat.any()) else odds
 
 
 class CalibratorChoice(NamedTuple):
@@ -156,9 +161,8 @@ def settle(
     Chosen by `choose`; with too few known positives or negatives, the link, or where there is none Platt, on the last
     base; "link" too where nothing can be fitted and there is no link.
 
-    Of a model that was refitted to all items, Platt comes before the link. The model of a fold has not seen the fold's
-    positives: its level is too low where the fold has many and too high where it has few. Cross-fitting counts that
-    against a calibrator, and a mean of log-odds, which is below the log-odds of the mean, goes unmended.
+    Of a model that was refitted to all items, Platt comes before the link: a mean of log-odds, which is below the
+    log-odds of the mean, makes rare labels too rare, and few held-out positives cannot prove that.
 
     Args:
         kind: one of `MAKERS`, or "auto".

@@ -1,4 +1,4 @@
-"""Straight calibration curves, log η/(1−η) = a z + b with a ≥ 0: how they are fitted, and the prior of each label."""
+"""Calibration lines, log η/(1−η) = a z + b with a ≥ 0: how they are fitted, and the prior of each label."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from steelyard.balance.checks import check_range
-from steelyard.calibrate.calibrator import Chunk, Held, as_vector
+from steelyard.calibrate.calibrator import Chunk, FitData, as_vector
 from steelyard.labels.targets import ArrayLike, refuse
 
 PRIOR_POSITIVES = 20.0
-"""The worth of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
+"""Weight of a label's prior, in positives (chosen by examples/choose_prior_positives.py)."""
 SHAPE_POSITIVES = 150.0
-"""The same where a label has a curve of its own, with more ways to be wrong than a line has (chosen alike)."""
+"""The same for a label's own curve, which can go wrong in more ways than a line (chosen in the same way)."""
 IDENTITY_POSITIVES = 1.0
-"""The worth of σ in the pooled fit, in positives."""
+"""Weight of σ in the pooled fit, in positives."""
 
 
 def prior_share(present: Tensor, absent: Tensor, expected: Tensor, prior_positives: float) -> Tensor:
-    """Return λ = m/(m + n), the say of a prior beside a label's own n₊ positives and n₋ negatives.
+    """Return λ = m/(m + n), the weight of a prior beside a label's own n₊ positives and n₋ negatives.
 
     What labels tell about a calibration curve is limited by their rarer outcome: the information on a shift of the
     log-odds is Σ η(1−η), at most the number of positives of a rare label, however many negatives there are. So the
     prior's worth is stated in that unit, m labels of the rarer kind, and n is the count of the rarer kind, as observed
     or as the prior expects it (Σ q), whichever is more: five positives where a hundred are expected are no weak
     evidence. A fit to (1−λ) y + λ q, q the prior's η at the label's own logits, is the posterior mode when the prior
-    labelled cells with m such outcomes (a data-augmentation prior, the conjugate one of an exponential family). Five
-    positives of five expected leave four fifths of the say to m = 20; five thousand leave it .4 %; none where hundreds
-    are expected leaves it little, none where none is expected leaves it everything.
+    labelled cells with m such outcomes (a data-augmentation prior, the conjugate one of an exponential family). With
+    five positives of five expected, m = 20 has four fifths of the weight; with five thousand, .4 %; with none where
+    hundreds are expected, little; with none where none is expected, all of it.
 
     Args:
         present, absent: n₊ and n₋.
@@ -65,7 +65,7 @@ class Line(NamedTuple):
         return torch.where((slope > 0) | z.isnan(), slope * z, 0.0) + shift
 
 
-def fit_line(held: Held, prior: Line, prior_positives: float, pooled: bool, has_shift: bool) -> Line:
+def fit_line(held: FitData, prior: Line, prior_positives: float, pooled: bool, has_shift: bool) -> Line:
     """Return the lines that minimise Σ CE((1−λ) y + λ σ(prior), σ(a z + b)) subject to a ≥ 0; λ = 1 gives the prior.
 
     One line over all labels if `pooled`, else one each; λ is their `prior_share`, and 1 for a line without shift of a
@@ -92,7 +92,7 @@ def fit_line(held: Held, prior: Line, prior_positives: float, pooled: bool, has_
     return Line(torch.where(own, slope, prior.slope), torch.where(own, shift, prior.shift))
 
 
-def fit_common_slope(held: Held, prior: Line, share: Tensor) -> Tensor:
+def fit_common_slope(held: FitData, prior: Line, share: Tensor) -> Tensor:
     """Return the slope a ≥ 0, (1,), that minimises Σ CE((1−λ) y + λ σ(prior), σ(a z + b_c)), b_c free."""
     centre, spread, n, expected = _moments(held, prior, False, True)
     scale = ((n * spread.square()).sum() / n.sum()).sqrt()[None]
@@ -151,7 +151,7 @@ def _minimum(
     return a.clamp_min(0.0), b
 
 
-def _moments(held: Held, prior: Line, pooled: bool, has_shift: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _moments(held: FitData, prior: Line, pooled: bool, has_shift: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return mean and deviation of the known logits (0 and root mean square without shift), their number, and Σ q."""
     sums = held.sums(lambda c: (c.known, c.z, c.known * torch.sigmoid(prior.at(c.z))))
     n, z_sum, expected = _grouped(sums, pooled)
@@ -162,7 +162,7 @@ def _moments(held: Held, prior: Line, pooled: bool, has_shift: bool) -> tuple[Te
 
 
 def _derivatives(
-    held: Held, prior: Line, share: Tensor, centre: Tensor, spread: Tensor, a: Tensor, b: Tensor
+    held: FitData, prior: Line, share: Tensor, centre: Tensor, spread: Tensor, a: Tensor, b: Tensor
 ) -> Tensor:
     """Return the cost of each label and its derivatives a, b, aa, ab, bb, (6, L), at lines in standardised logits."""
     safe = torch.where(spread > 0, spread, 1.0)
@@ -199,7 +199,7 @@ def smoothed_level(present: Tensor, known: Tensor) -> Tensor:
     return (present + 0.5) / (known + 0.5 / rate)
 
 
-def own_level_line(held: Held, level: Tensor | None) -> Line:
+def own_level_line(held: FitData, level: Tensor | None) -> Line:
     """Return the prior line of each label: one slope for all labels, and the shift that gives the label its own level.
 
     The slope minimises the log-loss of all labels, each with a shift of its own, so that labels whose level is wrong
@@ -237,7 +237,7 @@ def own_level_line(held: Held, level: Tensor | None) -> Line:
     return Line(slope, shift_to_level(cells, slope, weight * given + (1 - weight) * own))
 
 
-def shift_to_level(cells: Held, slope: Tensor, level: Tensor) -> Tensor:
+def shift_to_level(cells: FitData, slope: Tensor, level: Tensor) -> Tensor:
     """Return the shift b (L,) of each label at which the mean of σ(a z + b) over its known items is `level`.
 
     The mean rises with b: Newton's method on its log-odds, inside the bracket where all items have less, or all have
@@ -289,7 +289,7 @@ def bracketed_newton(
     return x, steps
 
 
-def _stray(held: Held, level: Tensor) -> Tensor:
+def _stray(held: FitData, level: Tensor) -> Tensor:
     """Return τ², the variance of the log-odds of frequencies about their levels beyond chance, over all labels.
 
     The moment estimate from Pearson's statistic: a label with n known items has Σ y − n level of variance
@@ -303,7 +303,7 @@ def _stray(held: Held, level: Tensor) -> Tensor:
     return beyond.nan_to_num(0.0).clamp_min(0.0)
 
 
-def check_level(level: ArrayLike | None, held: Held) -> Tensor | None:
+def check_level(level: ArrayLike | None, held: FitData) -> Tensor | None:
     """Return given frequencies as float64 (L,) on the device of the logits; NaN where a level is not known."""
     if level is None:
         return None
@@ -314,13 +314,13 @@ def check_level(level: ArrayLike | None, held: Held) -> Tensor | None:
     return q
 
 
-def _all_where_none_known(held: Held) -> Held:
+def _all_where_none_known(held: FitData) -> FitData:
     """Return the same, with all items of a label counted as known where none is; the targets must not be used."""
     none = (held.present + held.absent) == 0
     return replace(held, known=held.known | (none & torch.isfinite(held.logits)))
 
 
-def _range(cells: Held) -> tuple[Tensor, Tensor, Tensor]:
+def _range(cells: FitData) -> tuple[Tensor, Tensor, Tensor]:
     """Return the smallest and the largest known logit of each label, 0 where there is none, and their number."""
     n = cells.known.sum(0, dtype=torch.float64)
     lowest = torch.where(cells.known, cells.logits, torch.inf).amin(0).double()
@@ -328,13 +328,13 @@ def _range(cells: Held) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(n > 0, lowest, 0.0), torch.where(n > 0, highest, 0.0), n
 
 
-def _mean_eta(cells: Held, line: Line, n: Tensor) -> tuple[Tensor, Tensor]:
+def _mean_eta(cells: FitData, line: Line, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean of η and of η² over the known items of each label."""
     mean, square = cells.sums(lambda c: [(c.known * torch.sigmoid(line.at(c.z))) ** k for k in (1, 2)]) / n.clamp_min(1)
     return mean, square
 
 
-def _explained(cells: Held, line: Line) -> Tensor:
+def _explained(cells: FitData, line: Line) -> Tensor:
     """Return ρ = Var η/(mean η (1 − mean η)) of each label, in [0, 1]; 0 where no item is known."""
     mean, square = _mean_eta(cells, line, cells.known.sum(0))
     variance = (square - mean.square()).clamp_min(0)

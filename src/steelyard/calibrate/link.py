@@ -1,4 +1,4 @@
-"""The probability that follows from the loss: the derived link as a calibrator, class-aware sampling undone."""
+"""The probability that follows from the loss: the derived link as a calibrator, with class-aware sampling undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.metrics.inputs import paired
 from steelyard.objective.objective import Objective
 
-Step = Callable[..., tuple[Tensor, Tensor]]
+StepFunction = Callable[..., tuple[Tensor, Tensor]]
 MAX_STEPS = 200
 
 
@@ -93,7 +93,7 @@ def _step(s: Tensor, p: Tensor, q: Tensor, n: Tensor, visited: Tensor, floor: Te
     return torch.where(value < 0, torch.minimum(following, s), s), moved
 
 
-def _repeated(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+def _repeated(step: StepFunction, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     for _ in range(MAX_STEPS):
         s, moved = step(s, *given)
         if not bool(moved.any()):
@@ -101,7 +101,7 @@ def _repeated(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     return s
 
 
-loop: ContextVar[Callable[[Step, Tensor, tuple[Tensor, ...]], Tensor]] = ContextVar("loop", default=_repeated)
+loop: ContextVar[Callable[[StepFunction, Tensor, tuple[Tensor, ...]], Tensor]] = ContextVar("loop", default=_repeated)
 """Repeats a step until nothing moves; export puts a loop of its graph here."""
 
 
@@ -216,7 +216,11 @@ def has_probes(loss: PairLoss, probes: Tensor | None) -> bool:
 
 
 def trained_link(
-    built: Loss | WeightedLoss, objective: Objective, counts: Tensor, class_aware: bool
+    built: Loss | WeightedLoss,
+    objective: Objective,
+    counts: Tensor,
+    class_aware: bool,
+    drawn_odds: ArrayLike | None = None,
 ) -> tuple[Link | None, str]:
     """Return the link of a loss with the class weights that its training ended with; None, and why, without one.
 
@@ -225,8 +229,10 @@ def trained_link(
         objective: as training left it.
         counts: positives of each class (L,), float64.
         class_aware: whether items were drawn by `ClassAware`.
+        drawn_odds: by how much the sampler raised the odds of each label, (L,); None for 1.
     """
     w_pos, w_neg = (as_vector(w).cpu().expand(len(counts)).clone() for w in objective.class_weights())
+    w_pos = w_pos if drawn_odds is None else w_pos * as_vector(drawn_odds).cpu()
     try:
         if objective.resolver.no_link:
             raise NoLink(objective.resolver.no_link)

@@ -89,16 +89,16 @@ def shift_prior(log_odds: ArrayLike, from_prior: ArrayLike | float, to_prior: Ar
 
 
 def scale_annotated(log_odds: Tensor, share: Tensor) -> Tensor:
-    """Return the log-odds (N, L), float64, of a label being present from those of its being annotated as present.
+    """Return the log-odds (N, L), float64, that a label is present, from those that it is annotated as present.
 
     Where a share c of a label's positives was annotated, whatever the item (Elkan and Noto 2008), the annotated ones
-    have probability c η: so η is theirs divided by c, and 1 where that is more. A share of NaN leaves a label alone.
+    have probability c η: so η is theirs divided by c, and 1 where that is more. A share of NaN or 1 changes nothing.
     """
     excess = softplus(-log_odds) + torch.log(share)  # −log η
     certain = excess <= 0
     odds = -excess - log1mexp(torch.where(certain, 1.0, excess))
     scaled = torch.where(certain, -LOG_ZERO, odds.clamp(LOG_ZERO, -LOG_ZERO))
-    return torch.where(share.isnan() | log_odds.isnan(), log_odds, scaled)
+    return torch.where(share.isnan() | (share == 1) | log_odds.isnan(), log_odds, scaled)
 
 
 def estimate_prior(probabilities: ArrayLike, train_prior: ArrayLike | float, reference: ArrayLike | None = None) -> Any:

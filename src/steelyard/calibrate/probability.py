@@ -30,7 +30,7 @@ from steelyard.objective import Objective
 from steelyard.objective.parts import Part, make_loss
 
 LEAST = 1e-15
-"""Probabilities nearer to 0 or 1 count as this far from it, with label sets."""
+"""With label sets, probabilities closer to 0 or 1 than this count as this far away."""
 _CELLS_AT_ONCE = 1 << 20
 
 
@@ -45,9 +45,8 @@ class ProbabilityModel:
           that are known to be of a few sizes, the same of whole sets (`LabelSets`).
 
     A loss without a link is calibrated on z itself; LDAM's softmax, which an equal amount added to all z of an item
-    does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so. All
-    arithmetic is float64, on the CPU; arrays and tensors give their like. Made by `of_objective`; methods return
-    new models.
+    does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so.
+    Arithmetic is float64, on the CPU. `of_objective` makes one.
     """
 
     loss: Part
@@ -76,7 +75,7 @@ class ProbabilityModel:
     to_prior: Floats | None = None
     """π', the frequency of each label in deployment; NaN where a label's odds are left alone. None shifts nothing."""
     annotated: Floats | None = None
-    """The share of each label's positives that was annotated, (L,), by which η is scaled up; NaN where all were."""
+    """The share of each label's positives that was annotated, (L,): η is divided by it. 1: not known; NaN: all were."""
     sets: LabelSets | None = None
     """The distribution of label sets where η is calibrated; None where labels are independent."""
     sets_there: LabelSets | None = None
@@ -98,6 +97,7 @@ class ProbabilityModel:
         counts: ArrayLike,
         n_known: int | ArrayLike,
         class_aware: bool = False,
+        drawn_odds: ArrayLike | None = None,
     ) -> ProbabilityModel:
         """Return the model that follows from training alone: the link with the class weights it ended with.
 
@@ -107,13 +107,13 @@ class ProbabilityModel:
             counts: positives of each label in training, (L,).
             n_known: known labels, a number or (L,); as for the objective, all items where unknown ones are negatives.
             class_aware: whether items were drawn by `ClassAware`.
+            drawn_odds: by how much another sampler raised the odds of each label, (L,).
         """
-        n = as_vector(counts).cpu()
-        known = as_vector(n_known).cpu().expand(len(n))
+        n, known = as_vector(counts).cpu(), as_vector(n_known).cpu().expand(np.size(counts))
         built = make_loss(loss_part, n, known)
         if not same_link(objective, built):
             raise ValueError(f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it is of")
-        link, why = trained_link(built, objective, n, class_aware)
+        link, why = trained_link(built, objective, n, class_aware, drawn_odds)
         return cls(loss_part, n.numpy(), known.numpy(), built, link, why)
 
     @property
@@ -123,7 +123,7 @@ class ProbabilityModel:
 
     @property
     def prior(self) -> Floats:
-        """π, the frequency of each label, (L,), that η is calibrated for; NaN where nothing is known of it.
+        """π, the frequency of each label, (L,), that η is calibrated for; NaN where nothing is known about a label.
 
         Training's, or of a fitted calibrator the mean η of the items it was fitted to: what the labels' own frequency
         is where they are many. A prior estimated on those items is then this one.
@@ -163,7 +163,8 @@ class ProbabilityModel:
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
         text = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:
-            text += ", scaled up from annotated to present"
+            is_scaled = np.nanmin(self.annotated) < 1
+            text += ", scaled up from annotated to present" if is_scaled else ", of being annotated"
         if self.to_prior is not None:
             text += ", shifted to a deployment prior" + (" of label sets" if self.sets_there is not None else "")
         return text
@@ -200,7 +201,7 @@ class ProbabilityModel:
         return self._shifted(self._calibrated(self._scores(z)))
 
     def _scores(self, z: Tensor) -> Tensor:
-        """Return what calibrators take, float64: the link's log-odds, or what is nearest to them."""
+        """Return the input of calibrators, float64: the link's log-odds, or what comes closest to them."""
         if self.kind == "none":
             return z.clamp(LOG_ZERO, -LOG_ZERO)
         if self.link is not None and self.base != "logits":
@@ -266,7 +267,7 @@ class ProbabilityModel:
             return replace(plain, trials=trials)
         calibrator = MAKERS[kind]().fit(bases[base], t, self.level)
         fitted = replace(plain, kind=kind, calibrator=calibrator, base=base, trials=trials)
-        prior = mean_eta(fitted._calibrated(bases[base]), t)
+        prior = mean_eta(calibrated(calibrator, bases[base]), t)
         return replace(fitted, fitted_prior=prior, n_fitted=len(t), fitted_to=mark_of(t))
 
     def _bases(self, z: Tensor) -> dict[str, Tensor]:

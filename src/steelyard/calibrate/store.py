@@ -86,7 +86,7 @@ def load(path: str | os.PathLike[str], loss: Loss | WeightedLoss | Objective | N
 
 @contextmanager
 def _refused(before: str, after: str = "") -> Iterator[None]:
-    """Turn what a damaged document raises into one sentence; a loss without a link is passed on."""
+    """Turn errors of a corrupt document into one sentence; a loss without a link is passed on."""
     try:
         yield
     except NoLink:

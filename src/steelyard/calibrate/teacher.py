@@ -1,4 +1,4 @@
-"""Anybody's scores turned into probabilities by the labels that are known."""
+"""Turn any model's scores into probabilities by the labels that are known."""
 
 from __future__ import annotations
 

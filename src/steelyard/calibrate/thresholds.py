@@ -61,7 +61,7 @@ class ThresholdReport:
         return self.thresholds == math.inf
 
 
-class _Aim(NamedTuple):
+class _ThresholdGoal(NamedTuple):
     goal: Goal
     level: float
     false_positive: Tensor
@@ -203,7 +203,7 @@ def threshold_report(
     return ThresholdReport(*(pair.give(c.to(dtype) if c.dtype.is_floating_point else c) for c in columns))
 
 
-def _block(pair: Pair, labels: slice, aim: _Aim, prior: float, has_targets: bool) -> tuple[Tensor, ...]:
+def _block(pair: Pair, labels: slice, aim: _ThresholdGoal, prior: float, has_targets: bool) -> tuple[Tensor, ...]:
     """Return the fields of a report for some labels."""
     p = pair.values[:, labels].to(compute_dtype(pair.values))
     y = positive(pair.targets[:, labels]).double()
@@ -267,7 +267,7 @@ def _class_weights(prior: Tensor, t: Tensor, used: Tensor) -> tuple[Tensor, Tens
     return torch.where(apply, prior / safe, 1.0), torch.where(apply, (1 - prior) / (1 - safe), 1.0)
 
 
-def _choose(aim: _Aim, precision: Tensor, recall: Tensor, f1: Tensor, cost: Tensor, a_cut: Tensor) -> Tensor:
+def _choose(aim: _ThresholdGoal, precision: Tensor, recall: Tensor, f1: Tensor, cost: Tensor, a_cut: Tensor) -> Tensor:
     """Return which cut (1, L) is best: 0 decides for nothing, k for the k highest."""
     if aim.goal == "recall":
         merit = torch.where(a_cut & (recall >= aim.level), precision, -1.0)
@@ -310,7 +310,7 @@ def _aim(
     cost_fn: ArrayLike | float | None,
     prior: ArrayLike | float | None,
     like: Tensor,
-) -> _Aim:
+) -> _ThresholdGoal:
     """Check the goal and what belongs to it."""
     n_labels, given = like.shape[1], {"cost_fp": cost_fp, "cost_fn": cost_fn}
     check_choice(Goal, goal=goal)
@@ -328,4 +328,6 @@ def _aim(
         refuse(~((c > 0) & (c < math.inf)), name, c, "a cost is positive and finite")
     frequency = one_per_label(math.nan if prior is None else prior, n_labels, "prior")
     refuse((frequency < 0) | (frequency > 1), "prior", frequency, "a frequency lies in [0, 1]")
-    return _Aim(goal, 0.0 if level is None else float(level), *(x.to(like.device) for x in (*costs, frequency)))
+    return _ThresholdGoal(
+        goal, 0.0 if level is None else float(level), *(x.to(like.device) for x in (*costs, frequency))
+    )

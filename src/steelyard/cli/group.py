@@ -40,7 +40,7 @@ def _installed() -> dict[str, typer.Typer]:
 
 
 class Interrupted(Exception):
-    """Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its words."""
+    """Raised for Ctrl-C: typer would turn a KeyboardInterrupt into an exit code and lose its message."""
 
 
 ELSEWHERE = {"reproduce": "papers", "bench": "bench"}
@@ -159,7 +159,7 @@ def command(heading: str, name: str | None = None) -> Callable[[_F], _F]:
 
 
 def _named(function: _F) -> _F:
-    """Name every option with a value after its parameter: typer 0.27 takes --DATA from the metavar DATA."""
+    """Name every option with a value after its parameter: typer 0.27 derives --DATA from the metavar DATA."""
     for name, parameter in signature(function).parameters.items():
         info = parameter.default
         if isinstance(info, OptionInfo) and not info.param_decls and not isinstance(info.default, bool):
@@ -185,7 +185,7 @@ def main() -> None:
     """Run the command line: exit 0 done, 2 the user's mistake, 130 Ctrl-C or SIGTERM (one line on stderr), 1 ours."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another
+            stream.reconfigure(errors="replace")  # a terminal or pipe that lacks a character shows another one
     try:
         with stoppable() as stop:
             try:
@@ -193,24 +193,25 @@ def main() -> None:
                 return
             except BaseException as problem:
                 stop.deafen()
-                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # the library it came in hid it
-                code = _said(Interrupted("stopped") if lost else problem)
+                lost = stop.asked and not isinstance(problem, SystemExit | Interrupted)  # an imported library hid it
+                code = _report_problem(Interrupted("stopped") if lost else problem)
     except KeyboardInterrupt:  # in the moment before it is listened for
-        code = _said(Interrupted("stopped"))
+        code = _report_problem(Interrupted("stopped"))
     finally:
-        atexit.register(Stop().deafen)  # the outcome is told: a signal while Python shuts down does not change it
+        atexit.register(Stop().deafen)  # the outcome is printed: a signal while Python shuts down does not change it
     sys.exit(code)
 
 
-def _said(problem: BaseException) -> int:
-    """Print in one line on stderr what ended a command, and return the exit code; an error of ours is raised."""
+def _report_problem(problem: BaseException) -> int:
+    """Print in one line on stderr why a command ended, and return the exit code; an error of ours is raised."""
     if isinstance(problem, SystemExit):
         return int(problem.code or 0)
     code = 2
     if isinstance(problem, UsageProblem):
         context = getattr(problem, "ctx", None)  # of the command, where one was typed
         name = "" if context is None or context.parent is None else f"{context.info_name} "
-        sentence = f"{_about_value(problem) or problem.format_message()} (see steelyard {name}--help)"
+        words = _about_value(problem) or _as_setting(problem) or problem.format_message()
+        sentence = f"{words} (see steelyard {name}--help)"
     elif isinstance(problem, OSError) and problem.filename:
         sentence = f"{problem.filename}: {problem.strerror}"
     elif isinstance(problem, ValueError | OSError):
@@ -233,6 +234,18 @@ def _about_value(problem: Any) -> str:
     hint = get_type_hints(context.command.callback).get(option.name)
     kind = next((words for one, words in _NUMBERS.items() if one in (hint, *get_args(hint))), "")
     return f"{option.opts[0]} takes {kind}: give one" if kind else ""
+
+
+def _as_setting(problem: Any) -> str:
+    """Return a sentence where a setting of `train` was typed as an option, such as --epochs."""
+    option, context = str(getattr(problem, "option_name", "")), getattr(problem, "ctx", None)
+    if not option or context is None or context.info_name != "train":
+        return ""
+    from steelyard.config.settings import Config
+
+    key = option.lstrip("-").replace("-", "_")
+    names = [f"{section}.{key}" for section, settings in vars(Config()).items() if hasattr(settings, key)]
+    return f"there is no option {option}: write --set {names[0]}=VALUE" if names else ""
 
 
 def in_options(sentence: str, parameters: Iterable[Any], typed: Sequence[str]) -> str:
@@ -286,7 +299,7 @@ _NUMBERS = {int: "a whole number", float: "a number"}
 
 @contextmanager
 def last_words() -> Iterator[None]:
-    """End a failing process of several at once: torch would wait for the others at exit, perhaps for ever."""
+    """End a failing process of several at once: torch would wait for the others at exit, perhaps forever."""
     try:
         yield
     except BaseException as problem:
@@ -294,7 +307,7 @@ def last_words() -> Iterator[None]:
             raise
         code = 1
         try:
-            code = _said(problem)
+            code = _report_problem(problem)
         except BaseException:
             traceback.print_exc()
         for stream in (sys.stdout, sys.stderr):

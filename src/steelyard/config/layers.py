@@ -10,11 +10,11 @@ from steelyard._schema import TypedText, checked, closest, fields_of
 from steelyard.objective.parts import Part, Slot, check_argument, check_kind, default_kind
 
 Settings = TypeVar("Settings")
-Layer: TypeAlias = tuple[str, Mapping[str, Any]]
+SettingsLayer: TypeAlias = tuple[str, Mapping[str, Any]]
 """Name of the source for error messages ("" for none) and its nested settings, where None means not given."""
 
 
-def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[Layer]) -> Settings:
+def layered(root: type[Settings], base: dict[str, Any], layers: Sequence[SettingsLayer]) -> Settings:
     """Return a `root`, a dataclass of sections, from the settings `base` changed by each layer in turn.
 
     A section or part that has a kind may be given as the name of its kind. A part whose kind is changed begins with
@@ -131,7 +131,7 @@ def _unknown(name: str, prefix: str, known: Mapping[str, Any], root: type) -> st
     return f"there is no setting {shown if shown.isprintable() else repr(shown):.200}: {hint}"
 
 
-def _source(sentence: str, layers: Sequence[Layer]) -> str:
+def _source(sentence: str, layers: Sequence[SettingsLayer]) -> str:
     """The last layer that holds the key with which a sentence begins, "" where none does."""
     names = sentence.split(" ", 1)[0].rstrip(":").split(".")
     for where, content in reversed(layers):

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from steelyard._schema import Setting, choices, describe, fields_of
 from steelyard.config import recipes, toml
-from steelyard.config.layers import Layer, layered, plain, planted
+from steelyard.config.layers import SettingsLayer, layered, plain, planted
 from steelyard.config.sections import DataSettings, EvaluateSettings, ObjectiveSettings
 from steelyard.models.settings import ModelSettings
 from steelyard.objective.parts import KINDS, Part, Slot, arguments, has_link
@@ -68,7 +68,7 @@ def load_config(
         sets: texts "section.key=value"; values are TOML, and bare words strings.
         overrides: a nested dict; None means not given.
     """
-    layers: list[Layer] = []
+    layers: list[SettingsLayer] = []
     if recipe in recipes.SETUPS:
         layers.append(("", recipes.AS_PAPERS))
     if recipe is not None and recipe != "auto":

@@ -1,4 +1,4 @@
-"""Sets made from sets, by seed: long tails and missing labels."""
+"""Build long tails and missing labels from a complete data set, by seed."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ImageCache:
         self._images = np.memmap(self.folder / "images.u8", np.uint8, "r", shape=self._shape)
 
     def _is_sound(self) -> bool:
-        """Is there a cache of the right shape for these very sources?"""
+        """Return whether there is a cache of the right shape for exactly these sources."""
         try:
             header = json.loads((self.folder / "header.json").read_text())
             lengths = [(self.folder / name).stat().st_size for name in ("records", "images.u8")]
@@ -78,7 +78,7 @@ class ImageCache:
         return [self._shape[0] * _RECORD.itemsize, int(np.prod(self._shape, dtype=np.int64))]
 
     def _make(self) -> None:
-        """Put an empty cache in place in one step, whoever else may be doing the same."""
+        """Put an empty cache in place in one step, even if other processes do the same."""
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             fresh, stale = (self.folder.with_name(f".{word}-{uuid.uuid4().hex}") for word in ("new", "old"))
@@ -109,7 +109,7 @@ class ImageCache:
         self._open()
 
     def read(self, i: int, path: str) -> NDArray[np.uint8] | None:
-        """Image `i`, whose source is `path`, or None; one tested before in this process is believed."""
+        """Return image `i`, whose source is `path`, or None; this process tests each record only once."""
         if self._believed[i]:
             return np.array(self._images[i])
         record, stamp = self._records[i], stamp_of(path)
@@ -122,12 +122,12 @@ class ImageCache:
         return image
 
     def is_bad(self, i: int, stamp: tuple[int, int]) -> bool:
-        """Was source `i`, with this stamp, found to be no image?"""
+        """Return whether source `i`, with this stamp, is known to be no image."""
         record = self._records[i]
         return int(record["state"]) == _BAD and (int(record["time"]), int(record["bytes"])) == stamp
 
     def write(self, i: int, stamp: tuple[int, int], image: NDArray[np.uint8] | None) -> None:
-        """Keep image `i`, or that it is none, with the stamp its source had before it was decoded."""
+        """Keep image `i`, or the fact that it is none, with the stamp that its source had before it was decoded."""
         crc, state = (0, _BAD) if image is None else (_checksum(stamp, image), _IMAGE)
         record = np.array((*stamp, crc, state), _RECORD)
         try:
@@ -147,7 +147,7 @@ class ImageCache:
 
 
 def stamp_of(path: str) -> tuple[int, int]:
-    """Time of the last change and length of a file; (-1, -1) where there is none."""
+    """Return the time of the last change and the length of a file; (-1, -1) if there is none."""
     try:
         status = Path(path).stat()
     except OSError:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 PathLike: TypeAlias = str | Path
 Values: TypeAlias = NDArray[np.int8]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # characters with which a spreadsheet formula begins
 
 
 class DataError(ValueError):
@@ -34,7 +34,7 @@ class DataError(ValueError):
 
 
 def damaged(path: PathLike, fault: str) -> DataError:
-    """Return the error about a file that is not as its owners publish it."""
+    """Return the error for a file that differs from what its owners publish."""
     return DataError(f"{path}: {fault}: download it again")
 
 
@@ -122,7 +122,7 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def csv_rows(path: PathLike, expected: str) -> Iterator[tuple[int, list[str]]]:
-    """Give line number and cells of each row of a CSV file; what is none is refused, by what is `expected` instead."""
+    """Yield the line number and the cells of each row of a CSV file; the error for other files names `expected`."""
     try:
         check_regular(path)
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -141,9 +141,9 @@ _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F])|.
 
 
 def read_json(path: PathLike, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Return the content of a JSON file; `hook` maps every object as soon as it is read, so that parts can be let go.
+    """Return the content of a JSON file; `hook` maps every object as soon as it is read, so that parts can be dropped.
 
-    Beside what `hook` keeps, a file of half a gigabyte needs its text once in memory and no more.
+    Besides what `hook` keeps, a file of half a gigabyte needs memory for its text only.
     """
     with require(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         text = decode(content, path)
@@ -210,7 +210,7 @@ def listed(names: Sequence[Any], most: int = 6) -> str:
 
 
 def quoted(name: object) -> str:
-    """Return a name in quotes for messages, of a long one the beginning."""
+    """Return a name in quotes for messages, cut if it is long."""
     text = repr(name)
     return text if len(text) <= 200 else f"{text[:199]}…"
 

@@ -51,7 +51,7 @@ def _is_sparse(data: Any) -> bool:
 
 
 def _is_frame(data: Any) -> bool:
-    """Is it a table with named columns, of pandas or polars?"""
+    """Return whether it is a table with named columns, of pandas or polars."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
@@ -70,7 +70,7 @@ def _numbers(frame: Any, what: str) -> NDArray[Any]:
 
 
 def _number(cell: Any) -> float:
-    """A cell of a column of objects as a number: None, and pandas' NA, which is not equal to itself, are NaN."""
+    """Return a cell of a column of objects as a number; None, and pandas' NA, which is not equal to itself, are NaN."""
     if isinstance(cell, str | bytes):
         raise TypeError("text is not a number")
     return np.nan if cell is None or str(cell) == "<NA>" else float(cell)
@@ -82,7 +82,7 @@ def _without_nan(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def lists_of_labels(labels: Any) -> list[list[Any]] | None:
-    """Return one list of label names per item where that is what is given, None where it is a table of values."""
+    """Return one list of label names per item if that is given, None if it is a table of values."""
     if isinstance(labels, str | bytes) or (hasattr(labels, "dtype") and getattr(labels, "ndim", 1) != 1):
         return None
     rows = list(labels) if isinstance(labels, Iterable) else []

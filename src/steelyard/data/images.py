@@ -62,9 +62,9 @@ def decode(
     16-bit values v become round(v · 255 / 65535), floating point ones (0..1) round(255 · v), and of an animation or
     a multi-page file the first frame is taken. The EXIF orientation is applied first.
 
-    size: (height, width) of the result; the image, or its box, is squeezed to it (antialiased bilinear) and nothing
-        is cut off, for what lies at the border may be the label. JPEG files are decoded at the smallest scale that is
-        still at least twice `size`. Without it the image keeps its own size.
+    size: (height, width) of the result; the image, or its box, is squeezed to it (antialiased bilinear) and nothing is
+        cut off, since the label may lie at the border. JPEG files are decoded at the smallest scale that is still at
+        least twice `size`. Without it the image keeps its own size.
     box: (left, top, right, bottom) in pixels of the upright image; what lies outside the image is clipped.
 
     A file that is missing, no image, broken, or of more pixels than `PIL.Image.MAX_IMAGE_PIXELS` raises `BadImage`.
@@ -107,7 +107,7 @@ def as_size(size: Size) -> tuple[int, int] | None:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """The formats read, of those this Pillow knows; among what is left out is EPS, which would start a program."""
+    """Return the formats that are read, of those this Pillow knows; EPS is left out, since it would start a program."""
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
@@ -155,7 +155,7 @@ def _turned(image: Image.Image) -> tuple[bool, bool, bool]:
 
 
 def _within(box: Box | None, width: int, height: int) -> Box:
-    """`box` clipped to an image, or all of it."""
+    """Return `box` clipped to an image, or all of the image."""
     if box is None:
         return 0, 0, width, height
     left, top = max(0.0, box[0]), max(0.0, box[1])
@@ -166,7 +166,7 @@ def _within(box: Box | None, width: int, height: int) -> Box:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """An image of any mode as RGB."""
+    """Return an image of any mode as RGB."""
     if image.mode == "RGB" and not image.has_transparency_data:
         return image
     if image.mode[0] == "I" or image.mode == "F":

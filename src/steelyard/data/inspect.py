@@ -1,4 +1,4 @@
-"""Statistics of `steelyard inspect`: items that are there twice, and labels that say the same or come together."""
+"""Statistics of `steelyard inspect`: duplicate items, and labels that are equal or often come together."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from steelyard.labels import UNKNOWN, Labels
 Groups: TypeAlias = list[NDArray[np.int64]]
 
 MOST_LABELS = 4096
-"""Pairs are looked at among at most so many labels, the most frequent ones."""
+"""Maximum number of labels whose pairs are compared: the most frequent ones."""
 
 NEAR = 0.9
-"""From this overlap on, two columns are near-identical."""
+"""Overlap from which two columns count as nearly identical."""
 
 LEAST_TOGETHER = 5
-"""Labels come together when at least so many items have both."""
+"""Minimum number of items with both labels for a pair that comes together."""
 
 _CANDIDATES = 50
 
@@ -116,7 +116,7 @@ def _grouped(keyed: Iterable[tuple[Any, int]]) -> Groups:
 
 
 def _contents(paths: Sequence[str]) -> tuple[list[Any], tuple[str, ...]]:
-    """A digest of every file that is as long as another one; None for the others and for files that cannot be read."""
+    """Return a digest of every file that is as long as another one; None for other files and unreadable ones."""
     sizes: list[int | None] = []
     unreadable = []
     for path in paths:
@@ -152,7 +152,7 @@ def _conflicting(labels: Labels, groups: Groups) -> int:
 
 
 class Twins(NamedTuple):
-    """Two labels whose columns say the same, or nearly."""
+    """Two labels whose columns are equal, or nearly."""
 
     first: str
     second: str
@@ -172,7 +172,7 @@ class Twins(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Two labels that come together more often than chance would have it."""
+    """Two labels that come together more often than by chance."""
 
     first: str
     second: str
@@ -237,7 +237,7 @@ def find_pairs(labels: Labels, n_together: int = 10) -> Pairs:
 
 
 def _known_together(labels: Labels, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The items for which both labels of a pair are known, of each of `pairs` (n, 2)."""
+    """Return the number of items for which both labels are known, for each of `pairs` (n, 2)."""
     items, columns, values = labels.cells()
     is_paired = np.zeros(labels.n_labels, bool)
     is_paired[pairs] = True

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-WORKER_DIED = "a process that reads items was killed, perhaps for want of memory: use fewer (train.workers)"
+WORKER_DIED = "a process that reads items was killed, perhaps because memory ran out: use fewer (train.workers)"
 
 
 def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
@@ -36,12 +36,12 @@ def loader(data: Any, slices: Any, workers: int, pin: bool) -> DataLoader[Any]:
 
 
 def beginning() -> partial[None]:
-    """Return what each process of a loader is to do first, its `worker_init_fn`."""
+    """Return the function that each process of a loader calls first, its `worker_init_fn`."""
     return partial(_begin, os.getpid())
 
 
 def _begin(parent: int, worker: int) -> None:
-    """Leave Ctrl-C to the process that asked; should that be killed already, end, for torch would wait for ever."""
+    """Leave Ctrl-C to the parent process; if that was killed already, exit, since torch would wait forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = lambda *_: None  # which multiprocessing calls where one who asked for a tensor is gone meanwhile
     if multiprocessing.get_start_method() != "forkserver" and os.getppid() != parent:
@@ -49,7 +49,7 @@ def _begin(parent: int, worker: int) -> None:
 
 
 def fetched(batches: DataLoader[Any]) -> Iterator[Any]:
-    """Yield what a loader gives, or raise what it gives as an exception; the death of a process is one sentence.
+    """Yield the batches of a loader, or raise the exception it returns; the death of a process is one sentence.
 
     Errors of its data must be returned as values, because an EOFError, for one, signals a dead process.
     """
@@ -78,7 +78,7 @@ def _begun(batches: DataLoader[Any]) -> Iterator[Any]:
         if not is_death_of_worker(error):
             raise
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        error.__traceback__ = None  # with it goes torch's half-made iterator, and stumbles over what it has not got yet
+        error.__traceback__ = None  # frees torch's half-made iterator, whose destructor fails
         sys.unraisablehook = hook
     raise ValueError(WORKER_DIED)
 
@@ -89,7 +89,7 @@ def is_death_of_worker(error: Exception) -> bool:
 
 
 class _Fetched(Dataset[Any]):
-    """A data set whose mistakes arrive as values: a worker's traceback would bury their one sentence."""
+    """A data set that returns errors as values: a worker's traceback would bury their one sentence."""
 
     def __init__(self, data: Any) -> None:
         self.data = data

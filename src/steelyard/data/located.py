@@ -25,7 +25,7 @@ class ImageFolder:
         self.folder = folder
         self._root = os.path.normpath(folder.absolute())
         self._inner = self._root.rstrip(os.sep) + os.sep
-        self._usual = ""  # the ending of the last image that was named without one: most have the same
+        self._usual = ""  # ending of the last image that was named without one: most are equal
 
     def find(self, name: str) -> tuple[str, bool] | None:
         """Return the path named by `name` and whether the file exists; None if it leads out of the folder."""
@@ -51,7 +51,7 @@ class ImageFolder:
 
 
 def is_file(path: str) -> bool:
-    """Is there such a file? A path that no file can have is not there either."""
+    """Return whether there is such a file; False for a path that no file can have."""
     try:
         return Path(path).is_file()
     except (OSError, ValueError):  # a name too long, or with a null character
@@ -71,8 +71,8 @@ def folder_near(manifest: Path, names: Sequence[str]) -> Path | None:
 def image_files(folder: Path) -> Iterator[str]:
     """Return the paths of all images in a folder and the folders in it, relative to it and sorted.
 
-    What ends as images do is one; what begins with a dot, and a link that leads back, is passed by. Nothing is held
-    but the names in one folder and in those above it.
+    Files with the ending of an image count; names that begin with a dot, and links that lead back, are skipped. Only
+    the names in one folder and in those above it are held in memory.
     """
     yield from _images_in(str(folder), "", ())
 
@@ -103,7 +103,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def check_name(name: str, where: str) -> str:
-    """Return the name of a file; one that is not UTF-8 is refused, for no table of results could hold it."""
+    """Return the name of a file; one that is not UTF-8 is refused, since no table of results could hold it."""
     try:
         name.encode()
     except UnicodeEncodeError:

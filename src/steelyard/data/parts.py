@@ -59,7 +59,7 @@ def part_of(stem: str) -> tuple[str, str] | None:
 
 
 def siblings(file: Path) -> dict[str, Path]:
-    """Return the files that hold the parts of the same data, this one among them, by the names of the parts.
+    """Return the files that hold the splits of the same data, this one included, by the names of the splits.
 
     They lie beside each other, end alike, and differ in the name of the part: `mine-train.csv`, `mine-val.csv`. There
     is none where the file's own name does not end in that of a part.

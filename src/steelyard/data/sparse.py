@@ -54,7 +54,7 @@ class SparseRows:
         return SparseRows(self.cells, device)
 
     def dense(self) -> Tensor:
-        """Return all cells, (N, F), float32."""
+        """Return all cells as a dense tensor (N, F), float32."""
         return torch.from_numpy(self.cells.toarray().astype(np.float32, copy=False)).to(self.device)
 
     @cached_property
@@ -93,7 +93,7 @@ class SparseRows:
     # Transforms of features that are at least 0.
 
     def clamp_min(self, least: float) -> SparseRows:
-        """Return values of at least 0; no other bound leaves cells 0 that are."""
+        """Return values of at least 0; no other bound keeps cells at 0."""
         assert least == 0
         return self._with(np.maximum(self.cells.data, 0))
 
@@ -106,7 +106,7 @@ class SparseRows:
         return self._with(self.cells.data * factors.cpu().numpy()[self.cells.indices])
 
     def unit(self) -> SparseRows:
-        """Return items of norm 1; one that has nothing stays so."""
+        """Return items of norm 1; an empty one stays empty."""
         norms = np.sqrt(np.asarray(self.cells.multiply(self.cells).sum(1)).ravel()).clip(1e-12)
         return self._with(self.cells.data / np.repeat(norms, np.diff(self.cells.indptr)))
 
@@ -117,7 +117,7 @@ class SparseRows:
 
 FeatureMatrix = Tensor | SparseRows
 WIDE = 2000
-"""Columns above which sparse features are not written out: below, transforms that make them dense help."""
+"""Columns above which sparse features are not made dense; with fewer, transforms that make them dense help."""
 
 
 def is_wide(inputs: Any) -> bool:
@@ -128,6 +128,6 @@ def is_wide(inputs: Any) -> bool:
 def _as_tensor(cells: Any, device: torch.device) -> Tensor:
     starts, columns = (torch.from_numpy(np.asarray(part, np.int64)) for part in (cells.indptr, cells.indices))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch calls CSR beta; products are all that is asked of it
+        warnings.simplefilter("ignore", UserWarning)  # torch calls CSR beta; only products are used
         values = torch.from_numpy(cells.data)
         return torch.sparse_csr_tensor(starts, columns, values, cells.shape, check_invariants=False).to(device)

@@ -133,7 +133,7 @@ class FeatureInputs(Inputs):
         self._blocks, self._on_bad = blocks, on_bad
 
     def batches(self, batch_size: int = 256, workers: int = 0) -> Iterator[InputBatch]:
-        """Return the rows in their order; there is nothing for `workers` to do."""
+        """Return the rows in their order; `workers` is not used."""
         check_batches(batch_size, workers)
         for rows, ids in _regrouped(self._blocks(), batch_size):
             if self.kind == "image":
@@ -146,7 +146,7 @@ class FeatureInputs(Inputs):
                 (name, f"the item {name!r} holds values that are not finite numbers") for name in compress(ids, is_bad)
             ]
             if bad and self._on_bad == "error":
-                raise DataError(f"{bad[0][1]}: fix or remove it, or give on_bad_image='skip'")
+                raise DataError(f"{bad[0][1]}: fix or remove it, or skip it with --skip-bad (on_bad_image='skip')")
             if bad:
                 numbers, ids = numbers[~is_bad], list(compress(ids, ~is_bad))
             yield InputBatch(as_tensor(numbers), list(ids), bad)
@@ -184,13 +184,13 @@ class _Decoder(Dataset["InputBatch | DataError"]):
                 bad.append((image.id, str(error)))
             except OSError as error:  # not the image's fault
                 why = error.strerror or error
-                return DataError(f"{image.path} cannot be read ({why}): see to its disk and try again")
+                return DataError(f"{image.path} cannot be read ({why}): check its disk and try again")
         if not pixels:
             return InputBatch(torch.zeros((0, 3, *(self.size or (1, 1))), dtype=torch.uint8), ids, bad)
         shapes = [one.shape for one in pixels]
         if odd := next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0):
             sizes = " and ".join(f"{ids[i]!r} has {shapes[i][2]} × {shapes[i][1]} pixels" for i in (0, odd))
-            return DataError(f"{sizes}: images of several sizes make no batch, give size")
+            return DataError(f"{sizes}: images of several sizes cannot form a batch: give size")
         return InputBatch(torch.from_numpy(np.stack(pixels)), ids, bad, paths)
 
 

@@ -120,7 +120,7 @@ def skipped_at(data: Any) -> NDArray[np.int64]:
 
 
 def skipped_sentence(data: Any, at: NDArray[np.int64], total: int | None = None) -> str:
-    """Return how many images were left out, the first and what is wrong with it, without a full stop; "" for none.
+    """Return how many images were left out, the first and what is wrong with it, without its full stop; "" for none.
 
     Arguments: `data`; `at`, positions in it; `total`, how many there are where others are of other data.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -159,9 +161,11 @@ def _next_steps(out: Path, best: Score) -> str:
     lines = []
     if has_matplotlib():
         lines.append(f"Comparison with reliability diagrams: {out / 'report.html'}")
-    lines += ["Next, on your own data: steelyard inspect DATA", "                        steelyard train --data DATA"]
+    path = Path(sys.argv[0])  # `make demo` runs .venv/bin/steelyard, which may not be on the PATH
+    program = str(path) if path.name == "steelyard" and shutil.which("steelyard") is None else "steelyard"
+    lines += [f"Next, on your own data: {program} inspect DATA", f"{'':24}{program} train --data DATA"]
     if find_spec("duckdb") is not None:
-        serve = shlex.join(["steelyard", "serve", str(out / RECIPES[best.name]), "--images", str(out / "images")])
+        serve = shlex.join([program, "serve", str(out / RECIPES[best.name]), "--images", str(out / "images")])
         lines += ["Search the test images in a browser (two digits, not a third; sorted by probability):", f"  {serve}"]
     return "\n".join(lines)
 

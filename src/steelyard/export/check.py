@@ -1,4 +1,4 @@
-"""An ONNX file held against the run it was made of, through onnxruntime."""
+"""Compare an ONNX file with the run it was made from, through onnxruntime."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Checked(NamedTuple):
     logit: float
     """|Δz| of the same inputs, in parts of the largest |z| or of 1."""
     reading: float
-    """|Δη| of the same logits, between −10,000 and 10,000, beyond what a trillionth of a logit makes."""
+    """|Δη| of the same logits, between −10,000 and 10,000, less the effect of a trillionth of a logit."""
 
 
 def check(proto: Any, trained: Trained) -> Checked:
-    """Return how far an ONNX model is from the run: on random inputs, and on logits far and near; or raise.
+    """Return how far an ONNX model is from the run, on random inputs and on small and large logits; or raise.
 
     η more than 1e-5 apart is an error, unless the logits are equal but for rounding and the calibrator magnifies
     that, as the steps of isotonic regression do, or float32 itself rounds so much in this network.
@@ -113,7 +113,7 @@ def after_logits(proto: Any) -> Any:
 
 
 def _read(node: Any) -> Iterator[str]:
-    """Yield the names of all that a node reads, also in the graphs inside it."""
+    """Yield the names of all inputs of a node, also in the graphs inside it."""
     yield from node.input
     for attribute in node.attribute:
         for inner in attribute.g.node:

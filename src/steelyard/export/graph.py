@@ -25,7 +25,7 @@ INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "
 
 
 class _Whole(nn.Module):
-    """A model and the reading of its logits."""
+    """A model, followed by its probability model."""
 
     def __init__(self, model: Model, reading: ProbabilityModel) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ def graph_of(trained: Trained) -> Any:
 
 
 def _forget(graph: Any) -> None:
-    """Take off what the exporter notes at every node: lines of this program and the folders it lies in."""
+    """Remove the notes of the exporter at every node: source lines and the folders they lie in."""
     for node in graph.node:
         node.ClearField("metadata_props")
         node.ClearField("doc_string")
         for attribute in node.attribute:
-            if attribute.HasField("g"):  # to touch it would make one
+            if attribute.HasField("g"):  # reading the field would create it
                 _forget(attribute.g)
     graph.ClearField("metadata_props")
     graph.ClearField("doc_string")
@@ -112,7 +112,7 @@ def examples(trained: Trained, n: int, seed: int = 0) -> tuple[Tensor, ...]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep to itself what the exporter says of its own inside."""
+    """Silence the messages of the exporter about its internals."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
     before = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""A run as one ONNX file: inputs as they come, out come calibrated probabilities, decisions and logits."""
+"""Write a run as one ONNX file: raw inputs go in, calibrated probabilities, decisions and logits come out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str] | None =
 def export_trained(
     trained: Trained, out: str | os.PathLike[str], check: bool = True, prints: Mapping[str, str] | None = None
 ) -> Exported:
-    """Write a trained model as one ONNX file, which is there whole and checked, or as it was before.
+    """Write a trained model as one ONNX file, complete and checked, or leave the file as it was before.
 
     Its inputs are those of the model, any number at a time: `features`, float32 (B, F); `images`, uint8 (B, C, H, W);
     or `regions` and `words`. Its outputs are `probabilities`, `decisions` and `logits`, (B, L) each. Normalisation,
@@ -110,7 +110,7 @@ def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
 
 
 def _preprocessing(trained: Trained) -> dict[str, Any]:
-    """Return what becomes of an item before and inside the file, so that who has the file alone can prepare inputs."""
+    """Return what happens to an item before and inside the file, so that inputs can be prepared from the file alone."""
     model = trained.model
     inside = {
         "mean": model.normalise.mean.flatten().tolist(),

@@ -1,4 +1,4 @@
-"""A run that was written as ONNX, used without torch's network: predictions through onnxruntime."""
+"""Predictions through onnxruntime, from a run that was written as ONNX."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OnnxModel:
     names: tuple[str, ...]
     """Of the labels, in the order of its outputs."""
     thresholds: NDArray[np.float64]
-    """The least η, (L,), of a label that is decided present; infinite where none is ever."""
+    """The lowest η, (L,), at which a label is decided present; infinite if it never is."""
     input: Input
     columns: tuple[str, ...] | None
     """The columns of a manifest that are its features, in their order, where training named them."""

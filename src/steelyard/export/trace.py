@@ -12,27 +12,27 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from steelyard.calibrate.link import MAX_STEPS, Step, loop
+from steelyard.calibrate.link import MAX_STEPS, StepFunction, loop
 from steelyard.calibrate.probability import ProbabilityModel
 
 _aten = torch.ops.aten
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """Return σ(x) with all digits of a small one, of which onnxruntime's own gives those above 1e-16."""
+    """Return σ(x) with all digits where it is small; onnxruntime's own keeps digits above 1e-16 only."""
     e = torch.exp(-x.abs())
     return torch.where(x >= 0, 1.0, e) / (1 + e)
 
 
 def log1p(x: Tensor) -> Tensor:
-    """Return log(1 + x), x > −1, as log(u) · x/(u − 1) with u = 1 + x rounded: what rounding lost comes back."""
+    """Return log(1 + x), x > −1, as log(u) · x/(u − 1) with u = 1 + x rounded, which corrects the rounding."""
     u = 1 + x
     rounded = u == 1
     return torch.where(rounded, x, torch.log(u) * (x / torch.where(rounded, 1.0, u - 1)))
 
 
 def expm1(x: Tensor) -> Tensor:
-    """Return eˣ − 1, for |x| < 1 as (u − 1) · x/log u with u = eˣ rounded: what rounding lost comes back."""
+    """Return eˣ − 1, for |x| < 1 as (u − 1) · x/log u with u = eˣ rounded, which corrects the rounding."""
     u = torch.exp(x)
     near = (x.abs() < 1) & (u != 1)
     lost = (u - 1) * (x / torch.log(torch.where(near, u, 2.0)))
@@ -51,7 +51,7 @@ PRIMITIVES: dict[Any, Callable[..., Any]] = {
     _aten.expm1.default: expm1,
     _aten.log_sigmoid_forward.default: log_sigmoid,
 }
-"""Functions of torch that ONNX lacks, or onnxruntime has with too few digits, made of those it has."""
+"""Functions of torch that ONNX lacks, or that onnxruntime computes with too few digits, and their replacements."""
 
 
 @final
@@ -94,7 +94,7 @@ class ReadingNetwork(nn.Module):
 
 
 def _hang_together(reading: ProbabilityModel) -> bool:
-    """Return whether a NaN of one label makes another label NaN: for any two, some row has NaN at the first alone."""
+    """Return whether NaN at one label makes another label NaN; some row has NaN at the first of any two labels."""
     label = torch.arange(reading.n_labels)
     broken = torch.stack([(label >> bit) % 2 == side for bit in range(len(label).bit_length()) for side in (0, 1)])
     odds = reading.odds_of(torch.where(broken, torch.nan, 0.0).double())
@@ -104,7 +104,7 @@ def _hang_together(reading: ProbabilityModel) -> bool:
 def traced(function: Callable[[Tensor], Tensor], n_labels: int) -> nn.Module:
     """Return a function from logits (B, L) to (B, L), float64, as a graph of plain operations, for every B.
 
-    One item is enough to trace: what is computed of several is the same, with no word of how many they are.
+    One item is enough to trace, since the operations do not depend on the number of items.
     """
     item = torch.linspace(-1.0, 1.0, n_labels, dtype=torch.float64)[None]
     table = {**core_aten_decompositions(), **PRIMITIVES}
@@ -119,7 +119,7 @@ def traced(function: Callable[[Tensor], Tensor], n_labels: int) -> nn.Module:
 
 
 def _keep_digits(module: fx.GraphModule) -> None:
-    """Make tensors of the plain numbers that stand for one: the exporter rounds numbers to float32."""
+    """Turn plain numbers into tensors, because the exporter rounds plain numbers to float32."""
     for i, node in enumerate(list(module.graph.nodes)):
         slots = node.target._schema.arguments if isinstance(node.target, OpOverload) else ()
         for j, (value, slot) in enumerate(zip(node.args, slots, strict=False)):
@@ -130,7 +130,7 @@ def _keep_digits(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _graph_loop(step: Step, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+def _graph_loop(step: StepFunction, s: Tensor, given: tuple[Tensor, ...]) -> Tensor:
     """Repeat a step of `undo_class_aware` until nothing moves, as a loop of the graph."""
 
     def goes_on(i: Tensor, s: Tensor, moved: Tensor, *given: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""The folder of a run: what is kept of a model, and what tells one training of it from the next."""
+"""The folder of a run: its files, and hashes that tell one training from the next."""

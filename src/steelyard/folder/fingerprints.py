@@ -14,7 +14,7 @@ _OF_DECISIONS = ("chosen_thresholds", "chosen_on", "thresholds", "aim", "trials"
 
 
 def probability_print(folder: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of what makes the probabilities of a run out of its logits: its thresholds do not count."""
+    """Return the SHA-256 of what turns the logits of a run into probabilities; thresholds do not count."""
     document = json.loads(Path(folder, "calibration.json").read_bytes())
     content = {key: value for key, value in document.items() if key not in _OF_DECISIONS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

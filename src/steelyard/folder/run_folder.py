@@ -1,4 +1,4 @@
-"""The folder of a run: what is kept of it, written whole or not at all, and read back without pickle."""
+"""The folder of a run: its files are written completely or not at all, and read without pickle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FOLDERS = ("checkpoint", "pseudo-labels", "index", "tensorboard")
 @final
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model and all that it takes to use it."""
+    """A trained model and everything needed to use it."""
 
     model: Model
     reading: ProbabilityModel
@@ -73,11 +73,11 @@ class Trained:
 
     @property
     def thresholds(self) -> Floats:
-        """The least probability, (L,), of a label that is decided present."""
+        """The lowest probability, (L,), at which a label is decided present."""
         return self.reading.thresholds
 
     def read_by(self, reading: ProbabilityModel) -> Trained:
-        """Return the same with another reading of its logits."""
+        """Return the same with another probability model."""
         return replace(self, reading=reading)
 
 
@@ -159,7 +159,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         remove_partial(self.path)
         if overwrite:
-            (self / "run.json").unlink(missing_ok=True)  # first: what is left if this is broken off is unfinished
+            (self / "run.json").unlink(missing_ok=True)  # first, so that what an interruption leaves is unfinished
             for name in _FOLDERS:
                 shutil.rmtree(self / name, ignore_errors=True)
             for name in _FILES:
@@ -192,7 +192,7 @@ class RunFolder:
 
     @property
     def first_place(self) -> str | None:
-        """The folder in which the run was begun, None where that is not noted, as by the first version."""
+        """The folder in which the run was begun; None if it was not noted, as in the first version."""
         noted = self._found("started.json").get("folder")
         return noted if isinstance(noted, str) else None
 
@@ -265,7 +265,7 @@ class RunFolder:
         return self._json("race.json") if (self / "race.json").is_file() else None
 
     def write_folds(self, logits: ArrayLike, targets: ArrayLike, folds: ArrayLike, grouped: bool = False) -> None:
-        """Write what models fitted without an item's fold say of it: logits and targets (N, L), folds (N,).
+        """Write out-of-fold outputs, by models fitted without an item's fold: logits and targets (N, L), folds (N,).
 
         `grouped`: whether items of one group are in one fold, which calibrators have to keep to.
         """

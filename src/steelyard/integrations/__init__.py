@@ -1,1 +1,1 @@
-"""Steelyard in the shape other libraries expect. Each module here needs the library it is named after."""
+"""Steelyard under the interfaces of other libraries; each module needs the library it is named after."""

@@ -176,7 +176,7 @@ def load_reading(folder: str | os.PathLike[str]) -> ProbabilityModel:
 
 @final
 class _Epochs(TrainerCallback):  # type: ignore[misc]
-    """Begins the epochs of an objective."""
+    """Starts the epochs of an objective."""
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective

@@ -72,7 +72,7 @@ class ObjectiveCallback(Callback):
         return eta
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Find the objective, and refuse what could not be carried, before anything is trained."""
+        """Find the objective, and refuse a setup that cannot work, before anything is trained."""
         objectives = [part for part in pl_module.modules() if isinstance(part, Objective)]
         if len(objectives) != 1:
             raise ValueError(
@@ -137,14 +137,14 @@ class ObjectiveCallback(Callback):
         return self._objective
 
     def _keep_buffers_apart(self, module: LightningModule) -> None:
-        """Keep DistributedDataParallel from replacing what a process counted by what the first one did."""
+        """Keep DistributedDataParallel from overwriting the counts of a process with those of the first one."""
         name = next(name for name, part in module.named_modules() if part is self._objective)
         own = {f"{name}.{buffer}" for buffer, _ in self._carried.named_buffers()}
         ignored = own.union(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, sorted(ignored))
 
     def _read(self, logits: Tensor) -> Tensor:
-        """Return what the calibrator takes: log-odds where the loss has a link."""
+        """Return the input of the calibrator: log-odds if the loss has a link, else logits."""
         return self._carried.log_odds(logits) if isinstance(self._carried.loss, PairLoss) else logits
 
     def _calibrate(self) -> None:

@@ -1,9 +1,9 @@
 """The metrics as torchmetrics classes: `update`, `compute`, `reset`, in a MetricCollection, under Lightning's `log`.
 
-Each is thin over a function of `steelyard.metrics` and gives its value on all batches together, in one process or many.
-`update(preds, target)` takes tensors (N, L); `target` is 1 present, 0 absent, −1 unknown (as if the cell were not
-there) or soft. Nothing is guessed: `MeanAveragePrecision` takes scores of any range, the others take probabilities and
-refuse logits. Values are float64 tensors, NaN where the metric is undefined.
+Each is a thin layer over a function of `steelyard.metrics` and gives its value on all batches together, in one process
+or many. `update(preds, target)` takes tensors (N, L); `target` is 1 present, 0 absent, −1 unknown (as if the cell were
+not there) or soft. Nothing is guessed: `MeanAveragePrecision` takes scores of any range, the others take probabilities
+and refuse logits. Values are float64 tensors, NaN where the metric is undefined.
 
 A MetricCollection lets metrics share what they keep if the names and first values of their states agree. The names here
 tell what is kept and by which settings, so that metrics share it exactly where that is right.
@@ -205,7 +205,7 @@ class _Decided(Summed):
         return Pair(decided, pair.targets, pair.known, pair.from_numpy)
 
 
-class _ByLabel(_Decided):
+class _LabelRatio(_Decided):
     """A ratio of true, predicted and actual positives of each label."""
 
     _ratio: int
@@ -227,7 +227,7 @@ class _ByLabel(_Decided):
         return value.mean() if self.average == "macro" else value
 
 
-class LabelPrecision(_ByLabel):
+class LabelPrecision(_LabelRatio):
     """Precision TP/(TP+FP) of the decisions η ≥ threshold, 0 if nothing is predicted.
 
     Args:
@@ -245,7 +245,7 @@ class LabelPrecision(_ByLabel):
     _ratio = 0
 
 
-class LabelRecall(_ByLabel):
+class LabelRecall(_LabelRatio):
     """Recall TP/(TP+FN) of the decisions η ≥ threshold, 0 if a label has no known positive.
 
     Args:
@@ -263,7 +263,7 @@ class LabelRecall(_ByLabel):
     _ratio = 1
 
 
-class LabelF1(_ByLabel):
+class LabelF1(_LabelRatio):
     """F1 = 2TP/(2TP+FP+FN) of the decisions η ≥ threshold, 0 if nothing is predicted and no positive is known.
 
     Args:
@@ -313,7 +313,7 @@ class ExactMatch(_Decided):
 
 
 class _MeanCost(Summed):
-    """The mean of what the known labels cost."""
+    """The mean cost of the known labels."""
 
     higher_is_better = False
     _cost: Callable[[Tensor, Tensor], Tensor]

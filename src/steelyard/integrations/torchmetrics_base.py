@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Summed(Metric):
-    """A metric of sums over batches: what it keeps does not grow."""
+    """A metric of sums over batches; its state does not grow."""
 
     is_differentiable = False
     full_state_update = False
@@ -71,7 +71,7 @@ class Kept(Metric):
         return [torch.cat(x) if isinstance(x, list) else x for x in kept]
 
     def _seed(self) -> None:
-        """Give a process that saw no item an empty batch: what is gathered must have one dtype and rank everywhere."""
+        """Give a process without items an empty batch: gathered tensors need the same dtype and rank everywhere."""
         for name, dtype in self._states.items():
             if isinstance(kept := getattr(self, name), list) and not kept:
                 kept.append(torch.empty(0, self.n_labels, dtype=dtype, device=self.device))

@@ -1,1 +1,1 @@
-"""Fused versions of what is slow on a GPU when each step of it is a kernel of its own (Triton)."""
+"""Fused kernels (Triton) for computations that are slow on a GPU when each step is a kernel of its own."""

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import SOFTPLUS, KernelPair, KernelRebalanced, KernelRule, Mask, _Plan, _plan, _run, _word
+from steelyard.kernels.fused import (
+    SOFTPLUS,
+    KernelPair,
+    KernelRebalanced,
+    KernelRule,
+    Mask,
+    _Launch,
+    _plan,
+    _run,
+    _word,
+)
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -53,11 +63,11 @@ class Terms(NamedTuple):
 
 
 class _Launches(NamedTuple):
-    """How the kernels go over a block of one shape, and into how many chunks its rows are cut."""
+    """Launches of the kernels over a block of one shape, and the number of chunks that its rows are cut into."""
 
-    pick: _Plan
-    slopes: _Plan
-    put: _Plan
+    pick: _Launch
+    slopes: _Launch
+    put: _Launch
     chunks: int
 
 
@@ -82,12 +92,12 @@ def _launches(
     chunks = -(-n // rows_each)
     every = (*(x for part in pair for x in (part if isinstance(part, tuple) else (part,))), *both)
     return _Launches(
-        _Plan("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
-        _Plan(
+        _Launch("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
+        _Launch(
             "slopes", strips * chunks, (n, width, n_labels, stride, rows_each),
             (*every, weighed, product, wide, before, stages, *tile), warps,
         ),
-        _Plan("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
+        _Launch("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
         chunks,
     )  # fmt: skip
 
@@ -168,7 +178,7 @@ def update_(
     dtypes = tuple(None if x is None else x.dtype for x in (weight, gradient, *states))
     plan = _plan(
         ("update", weight.device.index, rows, group, dtypes, kind, small, stochastic, each, _LANE_WARPS, _HINT),
-        lambda: _Plan(
+        lambda: _Launch(
             "update", -(-rows // each), (rows, group), (kind, small, stochastic, _HINT, each, lanes), _LANE_WARPS
         ),
     )
@@ -183,7 +193,7 @@ def settle_(
     n, device, value = bias.shape[0], bias.device, bias.new_empty(())
     plan = _plan(
         ("settle", device.index, n, kind, _SETTLED),
-        lambda: _Plan("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
+        lambda: _Launch("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
     )
     _run(plan, device, (sums, costs, value, bias, *states), plan.arguments((sums.shape[0], costs.shape[0], *numbers)))
     return value

@@ -109,7 +109,7 @@ class Mask(NamedTuple):
     first_item: int = 0
 
 
-class _Job(NamedTuple):
+class _LaunchArgs(NamedTuple):
     """All but logits that a launch needs, and the same loss by plain means, for second derivatives."""
 
     pair: KernelPair
@@ -167,14 +167,14 @@ def value(
         drawn, divisor = _summed(given, rule, rebalanced, divisor)
     elif divisor is None:
         divisor = _n_counted(given, rule, logits)
-    return _apply(logits, _Job(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
+    return _apply(logits, _LaunchArgs(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
 
 
 class _Fused(torch.autograd.Function):
     """The kernel as a function of logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, job: _Job) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, job: _LaunchArgs) -> Tensor:
         out = logits.new_empty(logits.shape if job.each else (), dtype=torch.float32)
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
@@ -188,7 +188,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, grad = ctx.saved_tensors
-        job: _Job = ctx.job
+        job: _LaunchArgs = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
             (second,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
             return second, None
@@ -205,7 +205,7 @@ class _Fused(torch.autograd.Function):
         return grad, None
 
 
-_apply: Callable[[Tensor, _Job], Tensor] = super(torch.autograd.Function, _Fused).apply
+_apply: Callable[[Tensor, _LaunchArgs], Tensor] = super(torch.autograd.Function, _Fused).apply
 """`_Fused.apply` without its look at functorch's transforms, under which nothing is fused."""
 
 
@@ -217,7 +217,7 @@ def _is_late(logits: Tensor) -> bool:
 def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None:
     """Write upstream · inverse · grad into `out`."""
     n, device = grad.numel(), grad.device
-    plan = _plan(("scaled", device.index, n), lambda: _Plan("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
+    plan = _plan(("scaled", device.index, n), lambda: _Launch("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
     _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
 
 
@@ -236,9 +236,9 @@ def _n_counted(given: Tensor | KernelCells, rule: KernelRule, logits: Tensor) ->
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     words = _in_words(given)
 
-    def make() -> _Plan:
+    def make() -> _Launch:
         programs = _n_programs(-(-given.numel() // _COUNT_TILE), given.device, _COUNT_PROGRAMS)
-        return _Plan("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
+        return _Launch("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
 
     plan = _plan(("count", given.device.index, given.dtype, given.numel(), words), make)
     _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
@@ -263,11 +263,11 @@ def _summed(
     words = _in_words(given)
     key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts, words)
 
-    def make() -> _Plan:
+    def make() -> _Launch:
         n_rows, n_labels = given.shape
         grain = 16 if words else 16 // given.element_size() if given.stride(1) == 1 and given.element_size() > 1 else 1
         programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
-        return _Plan("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
+        return _Launch("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -275,7 +275,7 @@ def _summed(
     return drawn, out if counts else divisor
 
 
-class _Plan:
+class _Launch:
     """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
@@ -289,24 +289,24 @@ class _Plan:
     ) -> None:
         self.kernel, self.programs, self.whole, self.fixed, self.warps = kernel, programs, whole, fixed, warps
         self.registers = registers
-        """Of a thread, at most; None: as many as the compiler likes."""
+        """Maximum registers of a thread; None leaves it to the compiler."""
         self.compiled: Any = None
         self.last: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-        """The numbers of the launch before, and all that it was given beside tensors."""
+        """Numbers of the previous launch, and all its arguments besides tensors."""
 
     def arguments(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
-        """Return what a launch is given beside tensors: mostly what the one before was given."""
+        """Return the arguments of a launch besides tensors: mostly those of the launch before."""
         last = self.last
         if last is None or last[0] != numbers:
             self.last = last = numbers, (*self.whole, *numbers, *self.fixed)
         return last[1]
 
 
-_plans: dict[tuple[object, ...], _Plan] = {}
+_plans: dict[tuple[object, ...], _Launch] = {}
 
 
-def _plan(key: tuple[object, ...], make: Callable[[], _Plan]) -> _Plan:
-    """Return the plan of `key`, made the first time."""
+def _plan(key: tuple[object, ...], make: Callable[[], _Launch]) -> _Launch:
+    """Return the plan of `key`, made at the first call."""
     plan = _plans.get(key)
     if plan is None:
         if len(_plans) >= 1024:
@@ -317,7 +317,7 @@ def _plan(key: tuple[object, ...], make: Callable[[], _Plan]) -> _Plan:
 
 def _launch(
     logits: Tensor,
-    job: _Job,
+    job: _LaunchArgs,
     out: Tensor | None = None,
     grad: Tensor | None = None,
     upstream: Tensor | None = None,
@@ -360,8 +360,8 @@ def _launch(
 
 
 def _planned(
-    logits: Tensor, job: _Job, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
-) -> _Plan:
+    logits: Tensor, job: _LaunchArgs, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
+) -> _Launch:
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
@@ -413,10 +413,10 @@ def _planned(
         _LATE if late else _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
-    return _Plan("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
+    return _Launch("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
-def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
+def _run(plan: _Launch, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
     """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
     pointers, bits = [], 0
     for x in tensors:
@@ -429,7 +429,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
         return
     kernel = getattr(import_module(f"steelyard.kernels.{_MODULES.get(plan.kernel, 'pairs')}"), plan.kernel)
     grid = (plan.programs, 1, 1)
-    given = [tensors[0] if x is None else x for x in tensors]  # what a kernel is not asked to read has to be something
+    given = [tensors[0] if x is None else x for x in tensors]  # arguments that a kernel does not read must be something
     if device.type == "cpu":
         kernel[grid](*given, *rest)
         return
@@ -440,7 +440,7 @@ def _run(plan: _Plan, device: torch.device, tensors: tuple[Tensor | None, ...], 
 
 
 def _launcher(made: Any, grid: tuple[int, int, int]) -> Callable[[int, tuple[float, ...]], None]:
-    """Return how a compiled kernel is launched: with nobody who watches launches, without telling anybody."""
+    """Return how a compiled kernel is launched; without launch hooks, they are skipped."""
     import triton
     from triton import knobs
 

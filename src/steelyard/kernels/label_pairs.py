@@ -1,7 +1,7 @@
 """Label-pair regularisation on a GPU: all pairs of an item in one program, value and gradient together (Triton).
 
 A program lists the positives of its row, then meets them, a few at a time, with all labels of the row: time is
-O(positives · L) a row, memory O(L). What a positive and a label of the row gain is computed once.
+O(positives · L) per row, memory O(L). What a positive and a label of the row gain is computed once.
 """
 
 # mypy: ignore-errors

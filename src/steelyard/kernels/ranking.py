@@ -76,7 +76,7 @@ def _fill(scores: Tensor, targets: Tensor, tally: Tensor, work: Tensor, out: Ten
 
 
 def _across(n_rows: int, pieces: int) -> int:
-    """Programs for each row: one a piece, unless that makes very many."""
+    """Return the number of programs for each row: one per piece, unless these are very many."""
     return max(1, min(pieces, _PROGRAMS // n_rows))
 
 

@@ -47,7 +47,7 @@ class Match:
 
 
 def match_labels(names: Sequence[str], others: Sequence[str]) -> Match:
-    """Return where each label of a model, `names`, stands among `others`; none in common is refused."""
+    """Return the position of each label of a model, `names`, among `others`; no label in common is an error."""
     position = {name: c for c, name in enumerate(others)}
     columns = tuple(position.get(name, -1) for name in names)
     if max(columns) < 0:

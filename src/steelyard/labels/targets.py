@@ -19,7 +19,7 @@ _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # torch has few ope
 
 
 def as_tensor(values: ArrayLike | Sequence[float] | float, name: str = "values") -> Tensor:
-    """Return `values` (called `name` in errors) as a detached tensor, only to be read: it may share their memory."""
+    """Return `values` (called `name` in errors) as a detached, read-only tensor: it may share their memory."""
     if isinstance(values, Tensor):
         t = values.detach() if values.requires_grad else values
         return t.to(torch.int64) if t.dtype in _WIDE_UNSIGNED else t
@@ -48,13 +48,13 @@ def labels_of_all_frequencies(targets: Tensor, most: int) -> Tensor | None:
 
 
 class Targets(NamedTuple):
-    """Checked targets, and what is certain about them."""
+    """Checked targets, and what is known about their values."""
 
     values: Tensor
     all_known: bool
-    """No label is unknown; False where that was not looked at."""
+    """True if no label is unknown; False also if that was not checked."""
     hard: bool
-    """Every known label is 0 or 1; False where that was not looked at."""
+    """True if every known label is 0 or 1; False also if that was not checked."""
 
 
 def as_targets(targets: ArrayLike, like: Tensor, validate: bool = False) -> Targets:
@@ -91,7 +91,7 @@ def _check_values(t: Tensor) -> None:
 
 
 def refuse(bad: Tensor, name: str, values: Tensor, remedy: str) -> None:
-    """Raise if any of `values`, which are called `name`, is bad: the first is named by its place, remedy behind it."""
+    """Raise if any of `values`, called `name`, is bad; the message gives the first position and the remedy."""
     if bool(bad.any()):
         where = tuple(bad.nonzero()[0].tolist())
         position = f"[{', '.join(map(str, where))}]" if where else ""

@@ -24,7 +24,7 @@ _FAR = 1e30
 
 
 class Asymmetric(AnalyticLoss):
-    """Asymmetric loss, ASL (Ben-Baruch et al. 2021): absent labels are focused more, and free below a margin.
+    """Asymmetric loss, ASL (Ben-Baruch et al. 2021): easy negatives count less, and cost nothing below a margin.
 
     Formula:
         ℓ₊(z) = −(1 − p)^γ₊ log p, p = σ(z)

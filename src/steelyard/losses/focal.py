@@ -7,7 +7,7 @@ from steelyard.losses.softplus_pair import SoftplusPair
 
 
 class Focal(SoftplusPair):
-    """Focal loss (Lin et al. 2017): labels that are already decided rightly count for less.
+    """Focal loss (Lin et al. 2017): labels that are already right count less.
 
     Its link is the φ of the calibration paper's eq. 14. Converted by σ instead, focal outputs are under-confident.
 

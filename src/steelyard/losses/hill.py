@@ -1,4 +1,4 @@
-"""Hill loss: negatives that the model is sure are positives cost less."""
+"""Hill loss: negatives that the model takes for positives cost less."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steelyard.losses.pair import FormulaLoss
 
 
 class Hill(FormulaLoss):
-    """Hill loss (Zhang et al. 2021): an absent label of a high probability costs less again.
+    """Hill loss (Zhang et al. 2021): an absent label with a very high probability costs less.
 
     Formula:
         ℓ₊(z) = (1 − p_m)^γ softplus(−(z − m)), p_m = σ(z − m)

@@ -48,7 +48,7 @@ class Cells(NamedTuple):
         return self._replace(a=self.a * weight, b=self.b * weight)
 
     def inert(self, z: Tensor) -> Tensor:
-        """Return z with 0 at cells that do not count: they may be anything, even NaN, which times 0 is NaN."""
+        """Return z with 0 at cells that do not count: they may hold anything, even NaN, and NaN times 0 is NaN."""
         if self.counted is None:
             return z
         if z.device.type == "cpu" and not torch.compiler.is_compiling() and math.isfinite(z.detach().sum().item()):
@@ -61,7 +61,7 @@ class Cells(NamedTuple):
         return Cells(self.a[rows], self.b[rows], counted, side)
 
     def n_counted(self) -> Tensor | float:
-        """Return how many cells count."""
+        """Return the number of cells that count."""
         return float(self.a.numel()) if self.counted is None else self.counted.sum()
 
 
@@ -201,13 +201,13 @@ class Loss(nn.Module, ABC):
             )
 
     def amount(self, shape: torch.Size, cells: Cells) -> Tensor | float:
-        """Return how much this loss's reduction divides by: counted cells ("mean"), items ("item"), else 1."""
+        """Return what the reduction divides by: counted cells ("mean"), items ("item"), else 1."""
         if self.reduction == "mean":
             return cells.n_counted()
         return float(shape[0]) if self.reduction == "item" else 1.0
 
     def divisor(self, shape: torch.Size, cells: Cells) -> Tensor | float:
-        """Return `amount`, or 1 where there is nothing."""
+        """Return `amount`, or 1 if it is 0."""
         return or_one(self.amount(shape, cells))
 
 

@@ -132,7 +132,7 @@ class Annotation(Resolver):
         return self._doubted(prepared[1], logits)
 
     def prepare(self, targets: Tensor, index: Tensor) -> None:
-        """Look up what follows from targets and pseudo-labels, for logits of float32."""
+        """Look up the values that follow from targets and pseudo-labels, for float32 logits."""
         self._prepared = index, self._looked_up(targets, index, torch.float32)
 
     def draw_ahead(self, targets: Tensor) -> None:

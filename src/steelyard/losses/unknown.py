@@ -63,7 +63,7 @@ class Resolver(nn.Module, ABC):
         """
 
     def prepare(self, targets: Tensor, index: Tensor) -> None:
-        """Compute what does not need the logits of a batch; the next call may be that of this batch."""
+        """Compute what does not depend on the logits of a batch; the next call may be for this batch."""
 
     def rule(self, logits: Tensor) -> KernelRule | None:
         """Return this rule as the fused kernels know it, None if they do not; called in place of the rule itself."""
@@ -80,7 +80,7 @@ class Resolver(nn.Module, ABC):
         return {}
 
     def remember(self, index: Tensor | None, logits: Tensor, probability: Callable[[Tensor], Tensor]) -> None:
-        """Store what the rule needs of the model's outputs on a training batch; `probability` gives their η.
+        """Store what the rule needs from the model's outputs on a training batch; `probability` gives their η.
 
         Args:
             index: the items' numbers in the data set (B,), or None.

@@ -3,7 +3,7 @@
 from steelyard.metrics.calibration import (
     Bins,
     ByChance,
-    CalibrationError,
+    CalibrationErrors,
     brier,
     calibration_error,
     error_by_chance,
@@ -36,7 +36,7 @@ __all__ = [
     "Averages",
     "Bins",
     "ByChance",
-    "CalibrationError",
+    "CalibrationErrors",
     "Evaluator",
     "Mean",
     "PrecisionRecallF1",

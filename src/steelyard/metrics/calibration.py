@@ -47,7 +47,7 @@ class Bins:
 
 
 @dataclass(frozen=True)
-class CalibrationError:
+class CalibrationErrors:
     """Average, maximum and expected calibration error, and the bins they come from.
 
     Attributes:
@@ -74,7 +74,7 @@ def calibration_error(
     bins: int = 15,
     binning: Binning = "width",
     per: Pooling = "pooled",
-) -> CalibrationError:
+) -> CalibrationErrors:
     """Return how far the mean probability of a bin is from the frequency of its labels.
 
     Formula:
@@ -123,7 +123,7 @@ def calibration_error(
     number = float if pooled else pair.give
     b = error.bins
     given = Bins(*(pair.give(x) for x in (b.edges, b.counts, b.confidence, b.frequency)))
-    return CalibrationError(number(error.ace), number(error.mce), number(error.ece), given)
+    return CalibrationErrors(number(error.ace), number(error.mce), number(error.ece), given)
 
 
 def brier(probabilities: ArrayLike, targets: ArrayLike) -> float:
@@ -221,7 +221,7 @@ def _bin_index(p: Tensor, edges: Tensor) -> Tensor:
     return index.T
 
 
-def from_sums(sums: Tensor, edges: Tensor) -> CalibrationError:
+def from_sums(sums: Tensor, edges: Tensor) -> CalibrationErrors:
     """Turn (3, …, bins) of `bin_sums` into errors, as tensors of the leading shape."""
     n, confidence, frequency = sums[0], sums[1] / sums[0], sums[2] / sums[0]
     gap = (confidence - frequency).abs()
@@ -231,7 +231,7 @@ def from_sums(sums: Tensor, edges: Tensor) -> CalibrationError:
     ace = gap_or_0.sum(-1) / filled.sum(-1)
     mce = torch.where(some, gap_or_0.amax(-1), torch.nan)
     ece = (n * gap_or_0).sum(-1) / n.sum(-1)
-    return CalibrationError(ace, mce, ece, Bins(edges.double(), n.long(), confidence, frequency))
+    return CalibrationErrors(ace, mce, ece, Bins(edges.double(), n.long(), confidence, frequency))
 
 
 def squared_error(p: Tensor, t: Tensor) -> Tensor:

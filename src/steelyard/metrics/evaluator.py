@@ -1,4 +1,4 @@
-"""Batches in, everything out: an evaluator that keeps scores compactly and computes every metric of this module."""
+"""An evaluator that collects batches compactly and computes every metric of this module."""
 
 from __future__ import annotations
 

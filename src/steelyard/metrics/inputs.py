@@ -1,4 +1,4 @@
-"""Checks of what a metric takes: two arrays of one shape, as tensors on the device they came on."""
+"""Checks of the arguments of metrics: two arrays of one shape, as tensors on their own device."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steelyard.labels.targets import UNKNOWN
 from steelyard.metrics import (
     PrecisionRecallF1,
     brier,
@@ -22,6 +23,9 @@ from steelyard.metrics import (
     log_loss,
     precision_recall_f1,
 )
+from steelyard.metrics.bootstrap import divide, interval, resample_weights, weighted_mean, weighted_sums
+from steelyard.metrics.calibration import cross_entropy
+from steelyard.metrics.decisions import exact_matches, ratios
 from steelyard.metrics.summary import plain
 
 Groups: TypeAlias = Mapping[str, Mapping[str, NDArray[Any]]]
@@ -44,8 +48,10 @@ def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
     }
 
 
-def redecide(report: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups) -> None:
-    """Replace an evaluator's numbers by those of decisions (N, L), and drop their intervals."""
+def redecide(
+    report: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups, resamples: int = 0, seed: int = 0
+) -> None:
+    """Replace an evaluator's numbers by those of decisions (N, L); intervals are those of F1 and exact match."""
     report.update(decision_scores(decisions, targets))
     by_label = precision_recall_f1(decisions, targets)
     wrong, shared = hamming_loss(decisions, targets, "label"), jaccard(decisions, targets)
@@ -61,6 +67,60 @@ def redecide(report: dict[str, Any], decisions: Tensor, targets: Tensor, groups:
                 report[kind][name]["hamming_loss"] = number(hamming_loss(*some))
     if "intervals" in report:
         report["intervals"] = without(report["intervals"], _OF_DECISIONS, drop=True)
+        _add_decision_intervals(report, decisions, targets, groups, resample_weights(len(targets), resamples, seed))
+
+
+def _add_decision_intervals(
+    report: dict[str, Any], decisions: Tensor, targets: Tensor, groups: Groups, weights: NDArray[Any]
+) -> None:
+    """Add bootstrap intervals of macro F1, of all labels and of groups, and of the items with all labels right."""
+    intervals = report["intervals"]
+    known, present = (targets != UNKNOWN).numpy(), (targets >= 0.5).numpy()
+    decided = decisions.bool().numpy() & known
+    counted = (decided & present, decided, present)
+    f1 = ratios(*(torch.from_numpy(weighted_sums(weights, x)) for x in counted))[2].numpy()
+
+    def between(value: float | None, draws: NDArray[Any]) -> list[float | None]:
+        ends = interval(math.nan if value is None else value, draws, intervals["confidence"])
+        return [number(end) for end in ends]
+
+    intervals["macro"] = {"f1": between(report["macro"]["f1"], f1.mean(1))}
+    matches = weighted_mean(weights, exact_matches(decisions, targets).numpy())
+    intervals["exact_match"] = between(report["exact_match"], matches)
+    for kind, members in groups.items():
+        for name, index in members.items():
+            if len(index) and name in intervals.get(kind, {}):
+                value = report[kind][name]["macro"]["f1"]
+                intervals[kind][name]["macro"] = {"f1": between(value, f1[:, index].mean(1))}
+
+
+def log_loss_interval(p: Tensor, targets: Tensor, resamples: int, confidence: float = 0.95) -> list[float | None]:
+    """Return a bootstrap interval of the log-loss of known labels, the mean over labels."""
+    weights = resample_weights(len(targets), resamples, 0)
+    known = targets != UNKNOWN
+    cost = torch.where(known, cross_entropy(p.double(), torch.where(known, targets, 0).double()), 0.0)
+    sums, n = (weighted_sums(weights, x.numpy()) for x in (cost, known))
+    value = float((cost.sum(0) / known.sum(0))[known.any(0)].mean())
+    draws = divide(sums, n)[:, known.any(0).numpy()]
+    return [number(end) for end in interval(value, np.nanmean(draws, axis=1), confidence, share=False)]
+
+
+def rank(report: dict[str, Any], ranked: Mapping[str, Any]) -> None:
+    """Replace what tells how labels rank items by what `ranked`, an evaluator's numbers of other scores, tells."""
+    for name in ("label", "labels_left_out"):
+        report["mAP"][name] = ranked["mAP"][name]
+    report["auroc"] = ranked["auroc"]
+    for row, other in zip(report["per_label"], ranked["per_label"], strict=True):
+        row.update({name: other[name] for name in ("average_precision", "auroc")})
+    for kind in ("groups", "rarest"):
+        for name, part in report.get(kind, {}).items():
+            part.update({key: ranked[kind][name][key] for key in ("mAP", "auroc")})
+    if "intervals" in report:
+        intervals, other = report["intervals"], ranked["intervals"]
+        intervals["mAP"]["label"], intervals["per_label"] = other["mAP"]["label"], other["per_label"]
+        for kind in ("groups", "rarest"):
+            for name, part in intervals.get(kind, {}).items():
+                part["mAP"] = other[kind][name]["mAP"]
 
 
 def without_probabilities(report: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from steelyard._arrays import Array, slices
 from steelyard.metrics import bootstrap as boot
 from steelyard.metrics.calibration import (
-    CalibrationError,
+    CalibrationErrors,
     bin_sums,
     cross_entropy,
     error_by_chance,
@@ -52,7 +52,7 @@ class Summary:
         """Return the report; items are taken in their canonical order, so that it depends on nothing else."""
         order = self.store.canonical_order()
         weights = boot.resample_weights(len(order), resamples if len(order) else 0, seed)
-        labels = _ByLabel(self, order, weights)
+        labels = _LabelSums(self, order, weights)
         items = _ByItem(self, order, weights)
         report = {
             "items": len(order),
@@ -109,7 +109,7 @@ class Summary:
         return width_edges(self.bins, torch.from_numpy(np.empty(0, self.store.dtype)))
 
 
-class _ByLabel:
+class _LabelSums:
     """Sums over items for each label, a few labels at a time."""
 
     def __init__(self, plan: Summary, order: Array, weights: Array) -> None:
@@ -310,13 +310,13 @@ def _named_mean(name: str, left_out: str, values: Array) -> dict[str, Any]:
     return {name: mean.value, left_out: mean.left_out}
 
 
-def _error(e: CalibrationError) -> dict[str, Any]:
+def _error(e: CalibrationErrors) -> dict[str, Any]:
     bins = {name: getattr(e.bins, name).tolist() for name in ("edges", "counts", "confidence", "frequency")}
     by_chance = error_by_chance(e.bins)._asdict()
     return {"ace": float(e.ace), "mce": float(e.mce), "ece": float(e.ece), "by_chance": by_chance, "bins": bins}
 
 
-def _mean_error(e: CalibrationError) -> dict[str, float]:
+def _mean_error(e: CalibrationErrors) -> dict[str, float]:
     return {name: mean_defined(getattr(e, name)).value for name in ("ace", "mce", "ece")}
 
 
@@ -325,7 +325,7 @@ def _over(a: Any, b: Any) -> float:
 
 
 def plain(tree: Any) -> Any:
-    """Return nested dicts and lists of plain Python values; None for what JSON has no number for."""
+    """Return nested dicts and lists of plain Python values; None for numbers that JSON lacks."""
     if isinstance(tree, dict):
         return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list):

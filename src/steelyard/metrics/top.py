@@ -38,7 +38,7 @@ class TopEvaluator:
         self.worth = 1 / propensities(np.asarray(counts), n_items)
         self.n_items, self.n_with_positives = 0, 0
         self.sums = np.zeros((5, len(self.ks)))
-        """Of precision, nDCG, recall, worth found and the best worth, by k."""
+        """Sums of precision, nDCG, recall, worth and best possible worth, by k."""
 
     def update(self, top: ArrayLike, rows: ArrayLike, labels: ArrayLike) -> None:
         """Add items whose first labels are `top` (B, K), best first; their positives are the cells (rows, labels).
@@ -79,7 +79,7 @@ class TopEvaluator:
         return {k: float(self.worth[label[order]][rank < k].sum()) for k in self.ks}
 
     def merge(self, other: TopEvaluator) -> None:
-        """Add what another one has seen.
+        """Add the items of another evaluator.
 
         Args:
             other: an evaluator made with the same arguments.

@@ -19,11 +19,11 @@ class Backbone(nn.Module, ABC):
     n_features: int
     """F."""
     size: int = 0
-    """The side of the images it wants; 0: any, or no images."""
+    """Side of the images it was made for; 0: any side, or no images."""
     channels: int = 0
-    """The channels of the images it wants; 0: no images."""
+    """Channels of its images; 0: no images."""
     statistics: Statistics | None = None
-    """(mean, std) of the inputs that its weights were trained with; None: to be taken from the training items."""
+    """(mean, std) of the inputs that its weights were trained with; None takes those of the training items."""
     trained: bool = True
     """False if its weights are random."""
 
@@ -33,10 +33,10 @@ class Backbone(nn.Module, ABC):
 
 
 class ImageBackbone(Backbone):
-    """A backbone of two halves, from images to maps and from maps to features, between which attention fits."""
+    """A backbone in two halves, from images to maps and from maps to features, with room for attention between them."""
 
     least: int = 1
-    """The smallest side of an image of which it makes maps."""
+    """Smallest side of an image from which it can make maps."""
 
     def check_side(self, height: int, width: int) -> None:
         """Raise where images are too small for it."""
@@ -49,7 +49,7 @@ class ImageBackbone(Backbone):
 
     @abstractmethod
     def maps(self, x: Tensor) -> Tensor:
-        """Return what the last layer sees of images (B, C, H, W) at every place."""
+        """Return the feature maps of images (B, C, H, W) before pooling."""
 
     def pool(self, maps: Tensor) -> Tensor:
         """Return features (B, F) of maps: the mean over places."""

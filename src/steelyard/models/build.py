@@ -177,7 +177,7 @@ def image_size(settings: ModelSettings) -> int:
 
 
 def _decided(settings: ModelSettings, input: Input) -> str:
-    """The name of the backbone, fit for the input."""
+    """Return the name of the backbone, suited to the input."""
     name = settings.backbone
     if name.startswith("hf:"):
         if input.kind != "features":
@@ -200,14 +200,14 @@ def _decided(settings: ModelSettings, input: Input) -> str:
 
 
 def _for_images(shape: tuple[int, ...]) -> str:
-    """The backbone for images of this shape: the smaller they are, the smaller it is."""
+    """Return the backbone for images of this shape: the smaller they are, the smaller it is."""
     if not 0 < max(shape[1:], default=0) <= _SMALL:
         return "lite0"
     return "resnet12" if min(shape[1:]) >= ResNet12.least else "small"
 
 
 def _for_own(settings: ModelSettings, n_outputs: int, n_labels: int) -> ModelSettings:
-    """The settings of a model around a module of the user's own: no head where its outputs are logits already."""
+    """Return the settings of a model around a user's module: without a head if its outputs are logits already."""
     for name in ("frozen", "keep_statistics", "weights"):
         if getattr(settings, name) not in (False, "", "auto"):
             raise ValueError(f"model.{name} is set, but the model is a module of your own: set it up before passing it")

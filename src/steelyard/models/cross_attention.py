@@ -58,12 +58,12 @@ class _Layer(nn.Module):
 class CrossAttention(Backbone):
     """A compact cross-attention encoder in LXMERT's style (Tan and Bansal, 2019), giving (B, width).
 
-    Takes (regions (B, R, F), words (B, T)): a region of zeros and a word 0 are none and are never looked at. Each
-    input gets a learned token in front, so that one without regions or words is still something; tanh of a linear
-    layer over the two tokens, after `layers` layers and a normalisation, is the feature. Deviations from LXMERT: one
-    stack of layers that attend across and within instead of three, normalisation before each part, not after, so that
-    it trains without a long warm-up, and no place of its own for boxes: put them among the F features. Weights start
-    normal with deviation .02, as BERT's, biases at 0.
+    Takes (regions (B, R, F), words (B, T)): a region of zeros and a word 0 mean none and are never attended to. Each
+    input gets a learned token in front, so that one without regions or words is not empty; tanh of a linear layer over
+    the two tokens, after `layers` layers and a normalisation, is the feature. Deviations from LXMERT: one stack of
+    layers that attend across and within instead of three, normalisation before each part, not after, so that it trains
+    without a long warm-up, and no place of its own for boxes: put them among the F features. Weights start normal with
+    deviation .02, as BERT's, biases at 0.
 
     shape: (R, F, T, V) of an `Input`; `width`: of every token, shared among as many heads as can have 64 or
     more each; `layers`: how many.

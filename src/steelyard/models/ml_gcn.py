@@ -74,7 +74,7 @@ class MLGCNHead(nn.Module):
 
 
 def label_vectors(path: PathLike, names: Sequence[str]) -> NDArray[np.float32]:
-    """Return one vector a label, (L, D): that of its name, or the mean of those of the name's words.
+    """Return one vector per label, (L, D): that of its name, or the mean of those of the name's words.
 
     A line of the file is a word and its D numbers, between spaces. Upper and lower case are the same; a line whose
     word is the whole name, spaces written as `_` or `-`, wins over the words. Of several lines for one word the first

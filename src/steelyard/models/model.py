@@ -94,7 +94,7 @@ class Model(nn.Module):
         return logits, features
 
     def train(self, mode: bool = True) -> Model:
-        """Set training mode, or evaluation mode; what keeps its statistics stays in the latter."""
+        """Set training mode, or evaluation mode; parts that keep their statistics stay in evaluation mode."""
         super().train(mode)
         if self.settings.is_frozen:
             self.backbone.eval()
@@ -119,7 +119,7 @@ class Model(nn.Module):
             self.head.update_centroids(features, targets)
 
     def start_epoch(self) -> None:
-        """Let a head with a memory put what it saw to use; to be called before every epoch, the first included."""
+        """Let a head with a memory use what it saw; call it before every epoch, the first included."""
         if isinstance(self.head, OLTRHead):
             self.head.start_epoch()
 

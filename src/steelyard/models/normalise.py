@@ -26,8 +26,8 @@ class Normalise(nn.Module):
     channel becomes three where the backbone wants three. Of a pair only the regions change; an all-zero region, which
     stands for none, stays zero.
 
-    input: what comes in; `statistics`: (mean, std) a channel, or None for 0 and 1 until `fit`; `channels`: how many
-    the backbone wants.
+    input: kind and shape; `statistics`: (mean, std) per channel, or None for 0 and 1 until `fit`; `channels`: those of
+        the backbone.
     """
 
     mean: Tensor

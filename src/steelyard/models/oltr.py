@@ -1,4 +1,4 @@
-"""OLTR (Liu et al., 2019), adapted to many labels an item: features are helped out by a memory of class centroids."""
+"""OLTR (Liu et al., 2019), adapted to many labels per item: a memory of class centroids supports the features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module of the user's own as the backbone of a model."""
+"""A user's module as the backbone of a model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OWN = "own"
 class OwnModule(Backbone):
     """A copy of a module that takes features (B, F), images (B, C, H, W) of floats in 0..1, or regions and words.
 
-    Inputs come as they are, not normalised: a module that was trained before keeps its own ways. What it returns,
-    (B, K), is asked once, of one item of zeros in evaluation mode.
+    Inputs are passed as they are, not normalised, so that a trained module sees what it is used to. The shape of its
+    outputs, (B, K), is found once with an item of zeros in evaluation mode.
     """
 
     def __init__(self, module: nn.Module, input: Input) -> None:
@@ -32,7 +32,7 @@ class OwnModule(Backbone):
         self.n_features = _n_outputs(self.module, input)
 
     def forward(self, x: Any) -> Tensor:
-        """Return what the module makes of `x`, (B, K)."""
+        """Return the outputs of the module for `x`, (B, K)."""
         outputs: Tensor = self.module(x)
         return outputs
 
@@ -47,7 +47,7 @@ class NoHead(nn.Module):
 
 
 def own_module(module: Any, input: Input) -> OwnModule:
-    """Return the backbone made of a user's module, or say that there is none."""
+    """Return the backbone made from a user's module, or raise if none was given."""
     if module is None:
         raise ValueError(
             "the model is your own module, whose weights are saved but not its code: pass it in Python, "

@@ -1,4 +1,4 @@
-"""ResNet-50 as its paper has it (v1), which the papers' photographs are trained with."""
+"""ResNet-50 as in its paper (v1), the network of the papers' photographs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small backbones: nothing at all, one hidden layer, and a network for tiny images that trains in seconds."""
+"""Small backbones: none, one hidden layer, and a network for tiny images that trains in seconds."""
 
 from __future__ import annotations
 

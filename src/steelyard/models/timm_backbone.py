@@ -55,7 +55,7 @@ class TimmBackbone(ImageBackbone):
         return maps
 
     def pool(self, maps: Tensor) -> Tensor:
-        """Return what the net's own classifier would see."""
+        """Return the input of the net's own classifier."""
         features: Tensor = self.net.forward_head(maps, pre_logits=True)
         return features
 
@@ -70,7 +70,7 @@ class TimmBackbone(ImageBackbone):
 
 
 def timm_size(name: str) -> int:
-    """Return the side of the images that the backbone `name` of timm wants."""
+    """Return the side of the images that timm's backbone `name` was made for."""
     config = _timm(name).get_pretrained_cfg(name)
     return 224 if config is None else int(config.input_size[-1])
 
@@ -82,7 +82,7 @@ def classifier_of(net: TimmBackbone) -> tuple[str, ...]:
 
 
 def _timm(name: str) -> ModuleType:
-    """Timm, if it is there and knows `name`."""
+    """Return timm, if it is installed and knows `name`."""
     with needed(f"model.backbone timm:{name} needs", "'steelyard[vision]'"):
         import_torchvision()
         import timm

@@ -1,4 +1,4 @@
-"""EPR: what is known of an item's labels is their expected number, beside the few that were annotated."""
+"""EPR: besides the few labels that were annotated, the expected number of positives of an item is known."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Objective(nn.Module):
         beside: Callable[[], AbstractContextManager[None]] = nullcontext,
         join: Callable[[], None] = lambda: None,
     ) -> None:
-        """Note what no gradient waits for in the context `beside()`, and call `join` before a batch, as for streams."""
+        """Do work that no gradient needs in the context `beside()`, and call `join` before a batch, as for streams."""
         self._beside, self._join = beside, join
 
     def class_weights(self) -> tuple[Tensor | float, Tensor | float]:
@@ -193,7 +193,7 @@ class Objective(nn.Module):
             pos, neg = self.expected.class_weights()
             w_pos, w_neg = w_pos * pos, w_neg * neg
         if self.masking is not None:
-            shift = self.masking.log_odds_shift.clamp(-700, 700)  # a ratio that ran away has weights above 0 still
+            shift = self.masking.log_odds_shift.clamp(-700, 700)  # even a ratio that ran away has weights above 0
             w_pos, w_neg = w_pos * torch.exp(shift.clamp_max(0)), w_neg * torch.exp((-shift).clamp_max(0))
         return w_pos, w_neg
 

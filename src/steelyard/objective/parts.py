@@ -49,9 +49,9 @@ class Kind(NamedTuple):
     maker: Callable[..., Any] | None = None
     """Its constructor; None where there is nothing to make."""
     beside: Callable[..., Any] | None = None
-    """A second constructor, of what goes with it: the store of pseudo-labels, deferral."""
+    """A second constructor, for its companion: the store of pseudo-labels, deferral."""
     stand_ins: Mapping[str, tuple[ArgumentValue, str]] = {}
-    """Defaults, and what they stand for, of arguments that have none."""
+    """Defaults of arguments that have none, and what they stand for."""
 
 
 _DEFERRED = {"start": (1, "1 weighs from the beginning.")}
@@ -179,7 +179,7 @@ _TRIAL |= dict(probabilities=torch.zeros(0, 2))
 
 
 def _try(slot: Slot, part: Part) -> None:
-    """Let the constructors judge the arguments, on a set of labels that is never wrong."""
+    """Let the constructors check the arguments, with labels that are always valid."""
     entry = KINDS[slot][part.kind]
     if entry.maker is None:
         return

@@ -24,7 +24,8 @@ class Role(Resolver):
 
     Label terms are averaged over B·L; k is the expected positives of an item, and stop lets no gradient through. The
     first half's label terms are cells of the objective's loss (over BCE they are the paper's), the rest is `extra`.
-    A known negative, which the paper's setting does not have, is treated as a known positive is: −log(1 − ŷ).
+    A known negative, which the paper's setting does not have, is no estimate: its term is −log(1 − ŷ). With the .005
+    of an estimate beside it, a label of few positives would come out several times too likely.
     θ starts uniform in σ⁻¹([.4, .6]), at ±σ⁻¹(.995) for known labels, and is trained with ten times the learning rate.
 
     Args:
@@ -58,7 +59,7 @@ class Role(Resolver):
         self.theta = nn.Parameter(torch.where(known(t), torch.where(t >= 0.5, sure, -sure), start))
 
     def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the label terms of ŷ: ½(y + e) and ½(1−y + 1−e) for a known label, ½e and ½(1−e) for others.
+        """Return the label terms of ŷ: ½(1+e), ½(1−e) for a known positive, 0, 1 for a known negative, else ½e, ½(1−e).
 
         Args:
             targets: checked targets (B, L).
@@ -67,6 +68,7 @@ class Role(Resolver):
         """
         dtype = compute_dtype(logits)
         estimate = torch.sigmoid(self._theta(logits, index)).detach().to(dtype)
+        estimate = estimate.masked_fill(targets.values == 0, 0.0)
         is_known = known(targets.values).to(dtype)
         y = targets.values.to(dtype).clamp_min(0)
         return Cells((y + estimate) / 2, (is_known - y + 1 - estimate) / 2)

@@ -1,4 +1,4 @@
-"""The bias to start training at: the objective is stationary there while the model ignores its input."""
+"""The initial bias of training, at which the objective is stationary while the model ignores its input."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.objective import Objective
 
 FLOOR = 0.5
-"""Cells that a label without any positive, or without any negative, is taken to have of them."""
+"""Number of positives, or of negatives, assumed for a label without any."""
 FARTHEST = 30.0
-"""The largest logit to start at; links are checked to be monotone up to it."""
+"""Largest initial logit; links are checked to be monotone up to it."""
 _MOST_EXPECTED = 0.95
-_FROM_END = 0.05  # log-odds by which a start stays off the end of what a link reaches: there nothing would learn
+_FROM_END = 0.05  # log-odds between the start and the end of a link's range, where nothing would learn
 _STEPS = 60  # of bisection: 60 / 2⁶⁰ is below float64's resolution of a logit
 
 
 class CellSums(NamedTuple):
-    """Σa and Σb of every label, float64 (L,): with what weight positives and negatives enter the first epoch."""
+    """Σa and Σb of every label, float64 (L,): the weights with which positives and negatives enter the first epoch."""
 
     a: Tensor
     b: Tensor
@@ -178,7 +178,7 @@ class _Undecided:
         self.n_labels = n_labels
 
     def start_epoch(self, epoch: int) -> None:
-        """Do nothing: there is nothing to carry over."""
+        """Do nothing, since there is nothing to carry over."""
 
     def read(self, index: Tensor) -> Tensor:
         """Return ½ for every label of the items."""

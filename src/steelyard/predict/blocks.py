@@ -22,7 +22,7 @@ from steelyard.folder.run_folder import Trained
 from steelyard.losses.pair import PairLoss
 from steelyard.models.block import BlockHead, Top, top_labels
 from steelyard.models.block.terms import of_labels
-from steelyard.models.block.top import Score
+from steelyard.models.block.top import ScoreFunction
 from steelyard.predict.files import LONG, format_of, long_batch, open_sink
 from steelyard.predict.prediction import check_batch, check_kind
 
@@ -36,7 +36,7 @@ class TopRows(NamedTuple):
     probabilities: Tensor
 
 
-def by_blocks(reading: ProbabilityModel) -> Score:
+def by_blocks(reading: ProbabilityModel) -> ScoreFunction:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
     link, platt = reading.link, reading.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:

@@ -1,4 +1,4 @@
-"""Embeddings of items: the features that a model's head takes, as short vectors for similarity."""
+"""Embeddings of items: the inputs of a model's head, as short vectors for similarity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 512
 
 @torch.inference_mode()
 def embeddings_of(model: Model, inputs: Any) -> NDArray[np.float32]:
-    """Return the embeddings (B, D) of inputs: the features that the model's head takes, D at most 512."""
+    """Return the embeddings (B, D) of inputs: the features that enter the model's head, D at most 512."""
     features: Tensor = in_pieces(model.features, inputs)
     features = features.to_dense() if features.layout != torch.strided else features
     features = features.float().cpu()

@@ -1,4 +1,4 @@
-"""Frozen features as runs use them: where they are kept, how computing them is shown, and logits made of them."""
+"""Frozen features of runs: where they are kept, progress of computing them, and logits made from them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from steelyard.report.terminal import say
 from steelyard.training import progress
 
 FEWEST = 8
-"""Images without labels below which features are not kept: looking for them would take longer."""
+"""Minimum number of images without labels whose features are kept: for fewer, looking them up would take longer."""
 MOST = 1_000_000
-"""Images without labels above which they are a stream: their paths are not all held in memory."""
+"""Maximum number of images without labels that are listed; more are streamed, without all paths in memory."""
 
 ReportProgress = Callable[[int, int], None]
 """Called with the items done and all items."""
@@ -67,7 +67,7 @@ def size_sentence(keeping: FeatureFolder) -> str:
 def feature_progress(console: Console | None) -> Iterator[Callable[[str, int], ReportProgress]]:
     """Give a function that takes (what, items) and returns what shows progress: a bar on a terminal, else plain lines.
 
-    Lines come every half a minute, as in training.
+    A line is printed every half minute, as in training.
     """
     if console is None:
         yield lambda what, total: lambda done, n: None

@@ -38,7 +38,7 @@ class PredictedRows(NamedTuple):
 
 
 def format_of(path: Path, format: str = "") -> Format:
-    """Return the format that is asked for, or that the ending of a file says."""
+    """Return the requested format, or the one that the ending of a file names."""
     if format:
         check_choice(format, get_args(Format), "format")
         return format  # type: ignore[return-value]
@@ -166,13 +166,13 @@ def _blank(rows: PredictedRows) -> NDArray[np.bool_]:
 
 
 def _most_probable(eta: NDArray[np.float32], top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Items and labels of the `top` most probable labels of each item, most probable first, equal ones by position."""
+    """Return items and labels of the `top` most probable labels of each item, best first, ties by position."""
     order = np.argsort(-eta, axis=1, kind="stable")[:, :top]
     return np.repeat(np.arange(len(eta)), order.shape[1]), order.ravel()
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, probabilities as short as float32 allows."""
+    """Return the rows of a batch, probabilities as short as float32 allows."""
     for record in batch.to_pylist():
         p = record["probability"]
         yield {**record, "probability": None if p is None else _short(np.float32(p))}
@@ -190,5 +190,5 @@ def _wide_records(rows: PredictedRows, names: Sequence[str]) -> list[dict[str, A
 
 
 def _short(value: np.float32) -> float:
-    """The shortest decimal number that is this float32."""
+    """Return the shortest decimal number that is this float32."""
     return float(str(value))

@@ -1,4 +1,4 @@
-"""The inputs of a trained model, opened as it was trained on them."""
+"""Open the inputs of a trained model in the way it was trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def inputs_at(trained: Trained, path: str, images: str | None = None, on_bad_ima
         text=data.get("text") or None,
         categories=data.get("categories", ()),
         encoder=trained.encoder,
-        labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names calls otherwise
+        labels=(*trained.names, *data.get("labels", ())),  # columns that a file of class names renames
     )
 
 

@@ -46,7 +46,7 @@ class Scored(NamedTuple):
     paths: Sequence[str]
     """The files of the others; empty where they have none."""
     embeddings: NDArray[np.float32] | None = None
-    """Of the others, (B, D), where they were asked for."""
+    """Embeddings of the others, (B, D), if requested."""
 
 
 Sink: TypeAlias = Callable[[Scored], None]
@@ -113,7 +113,7 @@ def check_probability(trained: Trained) -> None:
 
 
 def scored_of(batch: InputBatch, eta: NDArray[np.float32], decisions: NDArray[np.bool_]) -> Scored:
-    """Return a batch with what a model says of it, (B, L) each."""
+    """Return a batch with its probabilities and decisions, (B, L) each."""
     return Scored(PredictedRows(batch.ids, eta, decisions, [name for name, _ in batch.bad]), batch.bad, batch.paths)
 
 
@@ -146,7 +146,7 @@ def file_sink(
     "wide" has one row per item: `id`, `probability:LABEL` and `decision:LABEL` (1 or 0) for each label; as JSON lines
     `id`, `labels`, those decided present, and `probabilities` by label. "long" has a row for each label decided
     present, or for the `top` most probable: `id`, `label`, `probability`, `decision`. An item that could not be read
-    has a row of its id alone in either form: what is not known is not written as absent.
+    has a row with its id only in either form: unknown is not written as absent.
 
     Args:
         out: the file.
@@ -161,7 +161,7 @@ def file_sink(
     kind = format_of(path, format)
     check_choice(form, get_args(Form), "form")
     if top < 0 or (top > 0 and form == "wide"):
-        raise ValueError(f"top is {top}: give at least 0, and only with the long form")
+        raise ValueError(f"top is {top}: give at least 0, and only with form='long'")
     check_place(path)
     with replacing(path) as partial, open_writer(partial, kind, form, names, top, raw_ids) as write:
         yield lambda scored: write(scored.rows)

@@ -71,8 +71,8 @@ def predict(
 ) -> Written:
     """Write the predictions of all rows of `data` to the folder `out`, in the columns of `prediction.predict`, wide.
 
-    A row an item: `id`, `probability:LABEL` (float32) and `decision:LABEL` (1 or 0), null where the item could not be
-    read. Rows are in no order. `out` is there whole or not at all.
+    One row per item: `id`, `probability:LABEL` (float32) and `decision:LABEL` (1 or 0), null where the item could not
+    be read. Rows are in no order. `out` is there whole or not at all.
 
     Args:
         run: the folder of a finished run.
@@ -99,7 +99,7 @@ def predict(
     spark = (session or spark_session()).newSession()
     if find_spec("pandas") is None:
         raise ValueError("Spark passes rows through pandas, which is not installed: pip install 'steelyard[spark]'")
-    spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in nothing else
+    spark.conf.set("spark.sql.caseSensitive", "true")  # labels may differ in case only
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(max(1024, batch_size)))
     try:
         rows = spark.read.parquet(pattern_of(source))
@@ -112,7 +112,7 @@ def predict(
 
 
 def _check_places(source: str, target: str) -> None:
-    """Refuse data that are not there, and a folder that cannot be made; a URI is not looked at."""
+    """Refuse data that do not exist, and a folder that cannot be made; URIs are not checked."""
     if "://" not in source and not Path(source).exists():
         raise ValueError(f"{source} does not exist: give a Parquet file or a folder of them")
     final = Path(target).absolute()
@@ -184,7 +184,7 @@ def _columns(schema: Any, trained: Trained, source: str, id: str, path_column: s
 
 @contextmanager
 def _whole(out: str) -> Iterator[str]:
-    """Give Spark a folder to write that becomes `out` when the block is done; of a URI Spark itself takes care."""
+    """Give Spark a folder to write that becomes `out` when the block is done; URIs are left to Spark."""
     if "://" in out:
         yield out
         return
@@ -199,7 +199,7 @@ def _whole(out: str) -> Iterator[str]:
 
 
 def _loaded(name: str, files: Mapping[str, bytes]) -> Trained:
-    """The run that was broadcast, loaded once in a process."""
+    """Return the run that was broadcast, loaded once per process."""
     if name not in _LOADED:
         torch.set_num_threads(1)  # as many tasks as cores run beside this one
         with tempfile.TemporaryDirectory() as folder:
@@ -242,7 +242,7 @@ def _ids(batch: pa.RecordBatch, source: str) -> list[str]:
 
 
 def _features(batch: pa.RecordBatch, width: int, source: str) -> NDArray[np.float64]:
-    """The numbers (rows, features); what is missing is NaN, and its item bad."""
+    """Return the numbers (rows, features); missing ones are NaN, and their items bad."""
     is_list = [pa.types.is_list(column.type) for column in batch.columns[1:]]
     parts: list[NDArray[np.float64]] = []
     for column, several in zip(batch.columns[1:], is_list, strict=True):

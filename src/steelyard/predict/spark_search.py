@@ -1,4 +1,4 @@
-"""Spark, for an index that outgrows one machine: the SQL that DuckDB answers, over the same items as Parquet.
+"""Spark, for an index that outgrows one machine: the same SQL as for DuckDB, over the same items as Parquet.
 
 Strings compare by their bytes and doubles are added and multiplied as they stand, so the answers are the same bit by
 bit. Each task keeps its best, and only those that are asked for reach the driver.
@@ -79,7 +79,7 @@ def spark_session() -> Any:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the errors by which Spark says that it could not do what it was asked."""
+    """Return the classes of errors that Spark raises for requests it cannot fulfil."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

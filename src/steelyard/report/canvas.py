@@ -32,7 +32,7 @@ SERIES = (ACCENT, OTHER, "#2f8a57", "#7d56b8", "#b93a5b", "#8a6d1f", "#147f8c", 
 """Colours of lines in one plot, in this order; `MARKERS` tells them apart without colour."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 OWN, SIGMOID = 0, 1
-"""Places in these of the run's own probabilities and of σ(z): they look the same in every plot."""
+"""Positions in `SERIES` of the run's own probabilities and of σ(z), which look the same in every plot."""
 LINES = ("-", "--", ":")
 """Styles of lines without markers, in this order."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from steelyard.config.recipes import RECIPES
-from steelyard.report.headline import Metrics, decided, ends, four, get, plural, rare
+from steelyard.report.headline import Metrics, decided, ends, fitted_without, four, get, plural, rare
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.race_table import outcome_sentence
 from steelyard.report.terminal import plain
@@ -43,10 +43,11 @@ def model_card(
     """
     part = next((name for name in ("recalibration", "test", "validation") if metrics.get(name)), "")
     shown = metrics[part] if part else {}
+    of = "training" if get(shown, "reading", "by_folds") else part
     sections = {
         "Data": _data(config, facts, shown),
         "Recipe": _recipe(config, facts, race),
-        f"Scores on {part} items": _scores(shown, facts if facts.get("card_part") == part else {}),
+        f"Scores on {of} items": _scores(shown, facts if facts.get("card_part") == part else {}),
         "Calibration": _calibration(shown),
         "Thresholds": _thresholds(get(shown, "thresholds") or {}),
         "Limits": _limits(shown, facts, part),
@@ -97,6 +98,7 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         return
     intervals = shown.get("intervals") or facts.get("intervals") or {}
     few = rare(shown) if shown.get("labels") else None
+    of_few = get(intervals, "rarest", min(shown.get("rarest") or ["0"], key=int), "macro", "f1")
     baselines = {name: row for name, row in (shown.get("baselines") or {}).items() if name != "this run"}
     rows: list[tuple[str, float | None, Any, str]] = [
         ("mAP, %", get(shown, "mAP", "label"), get(intervals, "mAP", "label"), "map"),
@@ -104,7 +106,7 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         ("Items with all labels right, %", shown.get("exact_match"), intervals.get("exact_match"), ""),
     ]
     if few is not None:
-        rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), None, ""))
+        rows.insert(2, (f"F1 of the {few.name}, %", get(few.part, "macro", "f1"), of_few, ""))
     ours = get(shown, "baselines", "this run", "log_loss")
     table = [
         [
@@ -117,13 +119,15 @@ def _scores(shown: Metrics, facts: Mapping[str, Any]) -> Iterator[str]:
         if value is not None
     ]
     if ours is not None:
-        table.append(
-            ["log-loss per label", f"{ours:.4f}", "–", *(four(row.get("log_loss")) for row in baselines.values())]
-        )
+        ends_of = facts.get("intervals", {}).get("log_loss_per_label") or (None,)
+        between = "–" if None in ends_of else " to ".join(map(four, ends_of))
+        others = (four(row.get("log_loss")) for row in baselines.values())
+        table.append(["log-loss per label", four(ours), between, *others])
     yield from _table(["", "this run", "95 % interval", *baselines], table)
     yield ""
+    how = fitted_without(shown.get("reading") or {}, ": ")
     yield (
-        f"Measured on {plural(shown.get('items', 0), 'item')}. mAP: how well each label ranks the items, the "
+        f"Measured on {plural(shown.get('items', 0), 'item')}{how}. mAP: how well each label ranks the items, the "
         "mean average precision. F1: precision and recall of decisions at the thresholds. Log-loss: lower is "
         "better. Label frequency: always predict how often a label is present in training. "
         "Every score is in metrics.json."
@@ -137,7 +141,6 @@ def _calibration(shown: Metrics) -> Iterator[str]:
     if get(shown, "calibration") is None:
         return
     width = get(shown, "calibration", "pooled", "width") or {}
-    own_fold = get(shown, "reading", "out_of_fold")
     yield f"- Probabilities: {_text(get(shown, 'reading', 'how') or '')}"
     rows = [
         ("this run", width.get("ace"), shown.get("log_loss")),
@@ -152,7 +155,7 @@ def _calibration(shown: Metrics) -> Iterator[str]:
     yield (
         "ACE: mean distance between predicted probability and observed frequency, 0 at best. The link is the formula "
         "that converts outputs of a network trained with this loss to probabilities."
-    ) + (" Each item is scored by a calibrator fitted without it." if own_fold else "")
+    )
 
 
 def _read_by(shown: Metrics, name: str) -> tuple[Any, Any]:
@@ -166,8 +169,11 @@ def _thresholds(decisions: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_text(decisions['heading'])} (on {plural(decisions['items'], 'item')}, rarest labels first)."
     yield ""
     yield from _table(
-        ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %"],
-        [[_text(row["label"]), f"{row['positives']:,}", *decided(row)] for row in rows[:MOST_ROWS]],
+        ["label", "training items", "threshold", "precision, %", "95 % interval", "recall, %", "items decided"],
+        [
+            [_text(row["label"]), f"{row['positives']:,}", *decided(row), f"{row['decided']:,}"]
+            for row in rows[:MOST_ROWS]
+        ],
     )
     if len(rows) > MOST_ROWS:
         yield ""
@@ -179,7 +185,8 @@ def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str
     if shown.get("intervals") or facts.get("intervals"):
         yield "- Intervals tell how scores vary with the choice of items, not with the training run."
     if part == "validation":
-        yield "- There were no test items: calibration and thresholds were chosen on the scored items."
+        own = ", each of which is scored by those chosen without it" if get(shown, "reading", "out_of_fold") else ""
+        yield f"- There were no test items: calibration and thresholds were chosen on the scored items{own}."
     for note in shown.get("notes") or ():
         yield f"- {_text(note[:1].upper() + note[1:]).removesuffix('.')}."
     decisions = get(shown, "thresholds") or {}
@@ -188,7 +195,7 @@ def _limits(shown: Metrics, facts: Mapping[str, Any], part: str) -> Iterator[str
         named = f"{_names(scarce)} {'has' if len(scarce) == 1 else 'have'}"
         yield f"- {named} fewer than {FEW} training items; their scores and thresholds are uncertain."
     if never := decisions.get("never"):
-        yield f"- Never predicted as present: {_names(never)}."
+        yield f"- Never predicted as present, {len(never):,} of {len(decisions['labels']):,} labels: {_names(never)}."
     if facts.get("converged") is False:
         yield "- Training stopped before it converged."
 

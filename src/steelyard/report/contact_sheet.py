@@ -32,7 +32,7 @@ class SheetItem(NamedTuple):
 
 
 def check(path: str) -> None:
-    """Raise, before the search, for a file that could not be written after it."""
+    """Raise, before the search, for a file that could not be written afterwards."""
     if Path(path).suffix.lower() not in ENDINGS:
         raise ValueError(f"{path} ends in none of {', '.join(ENDINGS)}: give another name")
     check_place(path)

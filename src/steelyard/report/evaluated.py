@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from steelyard._arrays import Array
-from steelyard.metrics import CalibrationError, calibration_error, label_groups
+from steelyard.metrics import CalibrationErrors, calibration_error, label_groups
 from steelyard.report.headline import plural
 
 
@@ -26,6 +26,7 @@ class Evaluated:
         thresholds: one number, or one per label (L,), at or above which η means present; None for no decisions.
         head, tail: head labels have at least `head` positives in training, tail labels fewer than `tail`.
         bins: the number of bins of the reliability diagram.
+        ranks: numbers that rank the items of a label (N, L), comparable with its threshold; None takes probabilities.
 
     Examples:
         >>> import numpy as np
@@ -45,6 +46,7 @@ class Evaluated:
     head: int = 100
     tail: int = 20
     bins: int = 15
+    ranks: Array | None = None
 
     def __post_init__(self) -> None:
         n, shape = len(self.names), np.shape(self.targets)
@@ -72,6 +74,11 @@ class Evaluated:
     def scores(self) -> Array:
         """Scores that rank items, (N, L): η, or z where there is no η."""
         return np.asarray(self.logits if self.probabilities is None else self.probabilities)
+
+    @property
+    def ranking(self) -> Array:
+        """Scores that rank the items of one label, (N, L): `ranks`, or `scores` where there are none."""
+        return self.scores if self.ranks is None else self.ranks
 
     def sigmoid(self) -> Array | None:
         """Return σ(z), (N, L); None where there are no logits, or σ(z) is η."""
@@ -106,15 +113,15 @@ class Evaluated:
             return {"the only label": order}
         return {f"the {half:,} most frequent": order[:half], f"the {half:,} rarest": order[-half:]}
 
-    def calibration(self) -> CalibrationError | None:
+    def calibration(self) -> CalibrationErrors | None:
         """Return the pooled calibration error of η; None where there is no η, or no item."""
         return self._error(self.probabilities)
 
-    def raw_calibration(self) -> CalibrationError | None:
+    def raw_calibration(self) -> CalibrationErrors | None:
         """Return the pooled calibration error of σ(z); None without logits or items, or where σ(z) is η."""
         return self._error(self.sigmoid())
 
-    def _error(self, probabilities: Array | None) -> CalibrationError | None:
+    def _error(self, probabilities: Array | None) -> CalibrationErrors | None:
         if probabilities is None or not self.n_items:
             return None
         return calibration_error(np.asarray(probabilities), np.asarray(self.targets), self.bins)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steelyard._arrays import Array
+from steelyard._console import probability as probability
+from steelyard.labels.matching import some_labels
 
 Metrics = Mapping[str, Any]
 
@@ -26,6 +28,13 @@ def get(tree: Any, *path: str) -> Any:
     for key in path:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
+
+
+def fitted_without(how: Metrics, before: str = "") -> str:
+    """Return how items were scored that were used for fitting, "" for others; `how`: the part "reading" of metrics."""
+    if how.get("by_folds"):
+        return f"{before}each training item is scored by models and a calibrator that were not fitted to it"
+    return f"{before}each item is scored by a calibrator that was not fitted to it" if how.get("out_of_fold") else ""
 
 
 def column(rows: Sequence[Metrics], name: str) -> Array:
@@ -99,12 +108,12 @@ def decided(row: Metrics) -> tuple[str, str, str, str]:
     return limit, per_cent(row["precision"]), ends(row["precision_interval"]), per_cent(row["recall"])
 
 
-def probability(value: float) -> str:
-    """Return a probability or threshold as .xxx; one above 0 is never written as 0."""
-    if 0 < value < 0.0005:
-        return "<.001"
-    text = f"{value:.3f}"
-    return text.removeprefix("0") if value < 1 else text
+def never_decided(decisions: Metrics) -> str:
+    """Return a sentence that counts and names the labels that are never decided; "" for none."""
+    if not (never := decisions.get("never")):
+        return ""
+    why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
+    return f"Never decided, since {why}: {len(never):,} of {len(decisions['labels']):,} labels ({some_labels(never)})."
 
 
 def headline(metrics: Metrics, raw_ace: float | None = None) -> Iterator[Number]:

@@ -26,14 +26,14 @@ from steelyard.report.headline import get, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Curve: TypeAlias = tuple[list[int], list[float]]
+EpochCurve: TypeAlias = tuple[list[int], list[float]]
 """Epochs, and a value for each."""
 
 _MOST_WRITTEN = 20  # more names do not fit beside the ends of lines
 _MOST_LINES = 60  # more lines cover each other
 
 
-def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
+def series(history: Sequence[Mapping[str, Any]], *path: str) -> EpochCurve:
     """Return the epochs with a finite number at `path`, such as ("validation", "map"), and these numbers."""
     epochs, values = [], []
     for line in history:
@@ -44,13 +44,13 @@ def series(history: Sequence[Mapping[str, Any]], *path: str) -> Curve:
     return epochs, values
 
 
-def drawable(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+def drawable(curves: Mapping[str, EpochCurve]) -> dict[str, EpochCurve]:
     """Return the curves that have a point."""
     return {name: curve for name, curve in curves.items() if curve[0]}
 
 
 def history_curves(
-    curves: Mapping[str, Curve],
+    curves: Mapping[str, EpochCurve],
     quantity: str,
     best: Literal["highest", "lowest"] | None = None,
     linear: bool = False,

@@ -18,7 +18,7 @@ from steelyard.report.terminal import facts
 
 
 def check(path: str | Path) -> None:
-    """Raise, before the work, for a page that could not be written after it."""
+    """Raise, before any work, for a page that could not be written afterwards."""
     check_matplotlib()
     check_place(path)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
 from steelyard.report.canvas import by_night, to_svg
-from steelyard.report.headline import per_cent, probability
+from steelyard.report.headline import four, per_cent, probability
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -23,6 +23,10 @@ Cell: TypeAlias = str | int | float | None
 
 class Share(float):
     """A score or frequency, written in per cent with one decimal."""
+
+
+class LossCell(float):
+    """A log-loss, written with four decimals."""
 
 
 class Eta(float):
@@ -97,6 +101,8 @@ def _written(value: Cell) -> str:
         return value
     if isinstance(value, Share):
         return per_cent(value)
+    if isinstance(value, LossCell):
+        return four(value)
     if isinstance(value, Eta):
         return "never" if math.isinf(value) else probability(value)
     if isinstance(value, float) and math.isinf(value):

@@ -49,7 +49,8 @@ def reliability_diagram(
     Empty bins are not drawn.
 
     Args:
-        readings: (text in the legend, pooled bins of `calibration_error`) of each curve, drawn over each other.
+        readings: (text in the legend, pooled bins of `calibration_error`) of each curve; curves are drawn over each
+            other.
         intervals: whether each point has its 95 % interval, as if labels were independent.
         title: text above the legend; "" for none.
         looks: the number of each curve's colour and marker; by default 0, 1, … in their order.

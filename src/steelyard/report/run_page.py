@@ -8,12 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.metrics import CalibrationError, average_precision
+from steelyard.metrics import CalibrationErrors, average_precision
 from steelyard.report.canvas import MOST_NAMES, OWN, SIGMOID
 from steelyard.report.evaluated import Evaluated
-from steelyard.report.headline import Metrics, column, get, groups_of, headline, percent, plural, scores_of
+from steelyard.report.headline import (
+    Metrics,
+    column,
+    ends,
+    fitted_without,
+    get,
+    groups_of,
+    headline,
+    never_decided,
+    percent,
+    plural,
+    scores_of,
+)
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
-from steelyard.report.page import Cell, Eta, Picture, plot, share, write_page
+from steelyard.report.page import Cell, Eta, LossCell, Picture, plot, share, write_page
 from steelyard.report.plots import label_bars, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.race_table import outcome_sentence
@@ -67,7 +79,9 @@ def write_run_page(
             for name, p in groups_of(metrics).items()
         ],
         labels=[*_scores_by_label(rows, evaluated), *_precision_recall(evaluated)] if evaluated.n_items else [],
-        rows=_every_label(rows, evaluated) if rows else [],
+        rows=list(_every_label(rows, evaluated, get(metrics, "thresholds", "labels") or ())) if rows else [],
+        thresholds=get(metrics, "thresholds", "heading") or "",
+        never=never_decided(get(metrics, "thresholds") or {}),
         command=command,
         card=card,
         config=config_text,
@@ -78,12 +92,16 @@ def _baseline(name: str, row: Metrics) -> tuple[Any, ...]:
     """Return a row of the table of baselines: their scores, and by how much the run is better."""
     ratio = get(row, "better_by", "log_loss_ratio")
     gain = share(get(row, "better_by", "map"))
-    return name, share(row["map"]), row["log_loss"], gain, None if ratio is None else round(ratio, 2)
+    return name, share(row["map"]), _loss(row["log_loss"]), gain, None if ratio is None else f"× {ratio:.2f}"
 
 
 def _candidate(row: Metrics) -> tuple[Cell, ...]:
-    losses = row["screened_log_loss"], row["log_loss"]
+    losses = _loss(row["screened_log_loss"]), _loss(row["log_loss"])
     return row["candidate"], *losses, share(row["map"]), round(row["weight"], 2) or None, row["note"] or ""
+
+
+def _loss(value: float | None) -> LossCell | None:
+    return None if value is None else LossCell(value)
 
 
 def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: str) -> str:
@@ -104,9 +122,8 @@ def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: st
 def _read(metrics: Metrics) -> str:
     """Return how probabilities are computed, and whether these items were used for it."""
     text = f" Probabilities: {get(metrics, 'reading', 'how')}." if get(metrics, "reading", "kind") else ""
-    if get(metrics, "reading", "out_of_fold"):
-        text += " Calibrator and thresholds were fitted on these items, so each item is scored by a fit without it."
-    return text
+    sentence = fitted_without(get(metrics, "reading") or {})
+    return f"{text} {_sentence(sentence)}." if sentence else text
 
 
 def _sentence(text: str) -> str:
@@ -120,7 +137,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _trust(evaluated: Evaluated, error: CalibrationError | None, raw: CalibrationError | None) -> Iterator[Picture]:
+def _trust(evaluated: Evaluated, error: CalibrationErrors | None, raw: CalibrationErrors | None) -> Iterator[Picture]:
     errors = {"σ(z)": (SIGMOID, raw), "probability" if raw is None else "η": (OWN, error)}
     drawn = [(name, place, e) for name, (place, e) in errors.items() if e is not None]
     readings = [(f"{name}: ACE {percent(float(e.ace))}", e.bins) for name, _, e in drawn]
@@ -201,7 +218,7 @@ def _scores_by_label(rows: Sequence[Metrics], evaluated: Evaluated) -> Iterator[
 
 def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
     """Draw, for each group, the labels with the highest, the median and the lowest average precision."""
-    scores = evaluated.scores
+    scores = evaluated.ranking
     ap = average_precision(scores, evaluated.targets)
     caption = "Precision against recall of the labels with the highest, median and lowest average precision"
     caption += "." if evaluated.thresholds is None else "; the large mark is at the label's threshold."
@@ -219,18 +236,22 @@ def _precision_recall(evaluated: Evaluated) -> Iterator[Picture]:
             caption = "The same for other labels."
 
 
-def _every_label(rows: Sequence[Metrics], evaluated: Evaluated) -> list[tuple[Cell, ...]]:
-    order = np.argsort(-np.asarray(evaluated.counts), kind="stable")
+def _every_label(
+    rows: Sequence[Metrics], evaluated: Evaluated, decisions: Sequence[Metrics]
+) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row per label: counts, scores, and the decisions at its threshold where there are any."""
     group_of = {int(c): group for group, members in evaluated.groups().items() for c in members}
-    keys = ("average_precision", *_SCORES, "ace", "brier")
-    return [
-        (
+    for c in np.argsort(-np.asarray(evaluated.counts), kind="stable").tolist():
+        row, chosen, threshold = rows[c], decisions[c] if decisions else {}, evaluated.threshold(c)
+        yield (
             evaluated.names[c],
             group_of[c],
             int(evaluated.counts[c]),
-            *(rows[c].get(key) for key in ("positives", "known")),
-            *(share(rows[c].get(key)) for key in keys),
-            None if (threshold := evaluated.threshold(c)) is None else Eta(threshold),
+            *(row.get(key) for key in ("positives", "known")),
+            *(share(row.get(key)) for key in ("average_precision", "ace", "brier")),
+            None if threshold is None else Eta(threshold),
+            chosen.get("decided"),
+            share(row.get("precision")),
+            ends(chosen.get("precision_interval")),
+            *(share(row.get(key)) for key in ("recall", "f1")),
         )
-        for c in order.tolist()
-    ]

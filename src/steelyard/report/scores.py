@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard.report.headline import Metrics, four, get, groups_of, scores_of
+from steelyard.report.headline import Metrics, fitted_without, four, get, groups_of, plural, scores_of
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.terminal import plain
 
@@ -44,13 +44,11 @@ def right_aligned(first: str, *others: str, widest: int | None = None) -> Table:
 
 def summary_lines(metrics: Metrics) -> list[str]:
     """Return the facts that the table by group does not show, one line each."""
-    unknown = f", {metrics['unknown']:,} cells unknown and left out" if metrics["unknown"] else ""
-    lines = [
-        f"{metrics['items']:,} items, {metrics['positives']:,} positives of {metrics['known']:,} known cells{unknown}"
-    ]
+    unknown = f"; {metrics['unknown']:,} unknown ones are left out" if metrics["unknown"] else ""
+    known = f"{metrics['known']:,} known labels, of which {metrics['positives']:,} are present"
+    lines = [f"{plural(metrics['items'], 'item')}, {known}{unknown}"]
     how = metrics["reading"]
-    judged = ", each item judged by fits without its fold" if how["out_of_fold"] else ""
-    lines.append(f"probabilities: {how['how']}{judged}; thresholds: {_GOALS[how['goal']]}")
+    lines.append(f"probabilities: {how['how']}; thresholds: {_GOALS[how['goal']]}{fitted_without(how, '; ')}")
     if get(metrics, "calibration") is not None:
         ace = get(metrics, "calibration", "pooled", "width", "ace")
         plain_ace = get(metrics, "plain_sigmoid", "calibration", "pooled", "ace")
@@ -79,9 +77,9 @@ def summary_lines(metrics: Metrics) -> list[str]:
     if "intervals" in metrics:
         low, high = get(metrics, "intervals", "mAP", "label") or (None, None)
         share = metrics["intervals"]["confidence"]
-        lines.append(f"mAP is between {percent(low)} and {percent(high)} with confidence {percent(share)}")
+        lines.append(f"mAP: {100 * share:g} % interval {percent(low)} to {percent(high)}")
     if get(metrics, "deploy_prior", "shifted") is not False and metrics["deploy_prior"] is not None:
-        lines.append(f"read for the label frequencies of {_prior(metrics['deploy_prior'])}")
+        lines.append(f"probabilities are for the label frequencies of {_prior(metrics['deploy_prior'])}")
     return lines
 
 

@@ -24,7 +24,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def say(console: Console, sentence: str, style: str = "") -> None:
-    """Print a line without wrapping or markup, so that paths and commands in it can be copied."""
+    """Print a line without wrapping or markup, so that its paths and commands can be copied."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -57,7 +57,7 @@ def facts(inspection: Inspection) -> list[tuple[str, str, bool]]:
     rows = [
         ("items", f"{labels.n_items:,}", False),
         ("labels", f"{labels.n_labels:,}", False),
-        ("cells", cells, False),
+        ("label values", cells, False),
         ("imbalance ρ", _imbalance(labels), False),
         ("groups", _groups(labels), False),
         ("never positive", *_named(labels, inspection.never_positive, "though known")),
@@ -219,6 +219,6 @@ def _print_advice(inspection: Inspection, console: Console) -> None:
 
 
 def bar(share: float, width: int = _BAR) -> str:
-    """Return a bar of eighths of characters; what is not 0 is seen."""
+    """Return a bar drawn in eighths of a character; any value above 0 is visible."""
     eighths = max(round(8 * width * share), 1 if share > 0 else 0)
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).strip()

@@ -15,9 +15,8 @@ from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.guarantees import GuaranteeReport
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.labels import UNKNOWN
-from steelyard.labels.matching import some_labels
 from steelyard.metrics.measures import number
-from steelyard.report.headline import decided
+from steelyard.report.headline import decided, never_decided
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.reliability import wilson
 from steelyard.report.scores import right_aligned
@@ -30,10 +29,8 @@ MOST_ROWS = 20
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
-def threshold_rows(
-    reading: ProbabilityModel, names: Sequence[str], probabilities: Tensor, targets: Tensor
-) -> Decisions:
-    """Return the scores of decisions η ≥ threshold on some items, as plain JSON: the goal, and one entry per label.
+def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor) -> Decisions:
+    """Return the scores of decisions on some items, as plain JSON: the goal, and one entry per label.
 
     An entry has `threshold`, null where the label is `never` decided present; `precision` of the decided items whose
     label is known, with Wilson's 95 % interval; `recall`; `decided`, the number of decided items, and their `share`;
@@ -43,10 +40,10 @@ def threshold_rows(
     Args:
         reading: the probability model with the thresholds.
         names: of the labels, (L,).
-        probabilities: η (N, L) by calibrators that do not know the items (`ProbabilityModel.out_of_fold`).
+        decided: labels decided present, bool (N, L); where thresholds were chosen on these items, by thresholds that
+            others chose, since the best of many on the items themselves flatters.
         targets: (N, L).
     """
-    decided = reading.decisions(probabilities)
     known, present = targets != UNKNOWN, (targets >= 0.5) & (targets != UNKNOWN)
     hits, judged, positives, n_known, n_decided = (
         x.sum(0).double().numpy() for x in (decided & present, decided & known, present, known, decided)
@@ -144,11 +141,8 @@ def show_table(decisions: Decisions, console: Console) -> None:
     console.print(table)
     if len(rows) > MOST_ROWS:
         say(console, f"and {len(rows) - MOST_ROWS:,} more in metrics.json")
-    never = decisions["never"]
-    if never:
-        why = "no threshold reaches the target" if decisions["goal"] == "precision" else "no threshold is worth it"
-        names = plain(some_labels(never))
-        say(console, f"Never decided, since {why}: {len(never):,} of {len(rows):,} labels ({names}).", "yellow")
+    if never := never_decided(decisions):
+        say(console, plain(never), "yellow")
 
 
 def _remark(row: Mapping[str, Any], goal: str) -> str:

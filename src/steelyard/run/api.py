@@ -317,7 +317,7 @@ def _file_or_share(name: str, given: Any) -> str | float:
 
 
 def _check_settings(settings: Mapping[str, Any] | None) -> None:
-    """Refuse settings about files where data is none; defaults, as in the configuration of a run, do no harm."""
+    """Refuse settings about files if the data is not a path; defaults, as in a run's configuration, are accepted."""
     given = (settings or {}).get("data") or {}
     for name, value in given.items() if isinstance(given, Mapping) else ():
         if name not in ("validation", "size", "cache") and value and value != getattr(DataSettings(), name, value):
@@ -325,7 +325,7 @@ def _check_settings(settings: Mapping[str, Any] | None) -> None:
 
 
 def _dataset(name: str, data: Any, like: Labels | None = None) -> Any:
-    """Return a data set as it is, and (inputs, labels) as one; labels without names have those of `like`."""
+    """Return a data set unchanged, or (inputs, labels) as a data set; labels without names get those of `like`."""
     if isinstance(data, Labelled):
         return data
     if not (isinstance(data, tuple) and len(data) == 2):

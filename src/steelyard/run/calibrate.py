@@ -24,7 +24,7 @@ from steelyard.labels.targets import known
 from steelyard.report.threshold_table import promise_rows
 from steelyard.run import run_report
 from steelyard.run.deployment import ESTIMATE, Deployment, deployment
-from steelyard.run.evaluation import are_of_folds, judged_by, outputs_of, own_folds, report
+from steelyard.run.evaluation import are_of_folds, beside_stored, judged_by, outputs_of, own_folds, report
 
 
 def calibrated(
@@ -101,7 +101,8 @@ def recalibrate(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if len(logits) == 0:
         raise ValueError("the data holds no items: give some to calibrate on")
-    folds = None
+    folds = own_folds(trained, data, targets) if guarantee is None else None
+    own = isinstance(data, tuple) and are_of_folds(run, targets)
     if guarantee is not None:
         reading, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
@@ -110,14 +111,16 @@ def recalibrate(
     elif keep:
         reading, deployed = _kept(trained, logits, targets, settings)
     else:
-        refitted = isinstance(data, tuple) and are_of_folds(run, targets)
-        folds = own_folds(trained, data, targets)
-        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, refitted), None
-    judged = judged_by(reading, logits, targets, match, not keep and guarantee is None, deployed, folds)
+        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, own), None
+        if own and trained.reading.annotated is not None:  # these items know no negatives still
+            reading = reading.with_annotated(trained.reading.annotated)
+    judged = judged_by(reading, logits, targets, match, guarantee is None, deployed, folds)
+    judged = replace(judged, by_folds=own)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
     now = trained.read_by(reading)
     metrics = report(now, judged, settings)
+    metrics |= beside_stored(judged, run.read_metrics().get("validation", {})) if own else {}
     if (promise := reading.aim.promise) is not None:
         metrics["promise"] = promise_rows(guaranteed_thresholds(judged.probabilities, targets, promise), trained.names)
     run.write_reading(reading)

@@ -39,7 +39,7 @@ def refuse(config: Config, datasets: Datasets) -> None:
 
 
 def _check_rate(optimizer: OptimizerSettings) -> None:
-    """Raise for a learning rate whose first step overflows float32: torch's own error would not name the setting."""
+    """Raise for a learning rate whose first step overflows float32, since torch's error would not name the setting."""
     first = 1 / (1 - optimizer.betas[0]) if optimizer.kind == "adamw" else 1.0
     if optimizer.lr * first * max(1.0, optimizer.weight_decay) > float(np.finfo(np.float32).max):
         raise ValueError(f"optimizer.lr is {optimizer.lr:g}, so the first step overflows float32: lower it")
@@ -128,8 +128,8 @@ def _about_labels(config: Config, labels: Labels) -> Iterator[str]:
     counts, known = labels.counts, known_labels(config.objective, labels)
     for affected, consequence in (
         (known == 0, "never known in training, so nothing is learned there"),
-        ((known > 0) & (counts == 0), "never present in training, so it will never be predicted as present"),
-        ((counts > 0) & (counts == known), "never absent in training, so it will always be predicted as present"),
+        ((known > 0) & (counts == 0), "never present in training, so never predicted as present"),
+        ((counts > 0) & (counts == known), "never absent in training, so always predicted as present"),
     ):
         if affected.any():
             yield f"{some_labels([labels.names[c] for c in np.flatnonzero(affected)])}: {consequence}"

@@ -169,21 +169,24 @@ def judged_on(run: str, other: Other, deploy_prior: str | None, bootstrap: int =
             "items of deployment with --data"
         )
     device, workers = pick_device(config.train.device), n_workers(-1, items)
-    return JudgedOn(
-        trained, judge(trained, items, settings, own, device, workers, console_of(stderr=True)), settings, name
-    )
+    judged = judge(trained, items, settings, own, device, workers, console_of(stderr=True))
+    return JudgedOn(trained, replace(judged, by_folds=isinstance(items, tuple)), settings, name)
 
 
 def evaluate(run: str, other: Other, deploy_prior: str | None, bootstrap: int, as_json: bool) -> None:
     """Measure a run, on other data or on its own test or validation items."""
     on = judged_on(run, other, deploy_prior, bootstrap)
+    _show(_metrics(run, on, other), on.name, as_json)
+
+
+def _metrics(run: str, on: JudgedOn, other: Other) -> dict[str, Any]:
+    """Return metrics, on the run's own items with what training measured of baselines, which needs no second fit."""
     metrics = evaluation.report(on.trained, on.judged, on.settings)
-    if other.data is None:  # what training measured of baselines on the run's own items needs no second fit
-        data = run_config(run).data
-        part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
-        stored = RunFolder(run).read_metrics().get(part, {})
-        metrics |= {"baselines": stored["baselines"]} if "baselines" in stored else {}
-    _show(metrics, on.name, as_json)
+    if other.data is not None:
+        return metrics
+    data = run_config(run).data
+    part = {data.validation: "validation", data.test: "test"}.get(on.name, on.name)
+    return metrics | evaluation.beside_stored(on.judged, RunFolder(run).read_metrics().get(part, {}))
 
 
 def report(run: str, other: Other, deploy_prior: str | None, out: str | None) -> None:
@@ -192,7 +195,7 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
         check_place(out)
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
     on = judged_on(run, other, deploy_prior)
-    metrics, name = evaluation.report(on.trained, on.judged, on.settings), on.name
+    metrics, name = _metrics(run, on, other), on.name
     if other.data is not None:
         name, metrics["notes"] = "", [f"the items are those of {name}", *metrics["notes"]]
     if not run_report.write_report(RunFolder(run), on.trained, on.judged, metrics, on.settings, name, path):
@@ -251,7 +254,7 @@ def calibrate(
         items, name = inputs_at(trained, other.data, other.images, on_bad_image), other.data
     else:
         items, name = items_of(config, trained, other, first=("validation", "test"))
-    if guarantee is not None and not isinstance(items, tuple):  # out-of-fold ones are refused whatever is asked
+    if guarantee is not None and not isinstance(items, tuple):  # out-of-fold items are refused in any case
         _check_unused(config, name, keep, other, settings.thresholds)
     device, progress = pick_device(config.train.device), console_of(stderr=True)
     with RunFolder(run).writing():
@@ -316,7 +319,7 @@ def items_of(
         return open_datasets(source, config.model, config.train.seed, trained.encoder).test, other.split
     own = open_datasets(data, config.model, config.train.seed, trained.encoder)
     if trained.folder is not None and own.validation is None and (folds := RunFolder(trained.folder).read_folds()):
-        own = own._replace(validation=folds)  # the model has seen all items, their folds' models have not
+        own = own._replace(validation=folds)  # the model has seen all items, but not the models of the folds
     for name in first:
         if getattr(own, name) is not None:
             return getattr(own, name), name
@@ -349,7 +352,7 @@ def _elsewhere(settings: DataSettings, trained: Trained, data: str, other: Other
         columns = ("id", "path_column", "value", "split_column", "group")
         gone = [name for name in columns if getattr(settings, name) not in source.columns]
         changes["labels"] = tuple(name for name in settings.labels if name in source.columns)
-        if {"form", "labels"} & other.reading.keys():  # then what was guessed about the other form does not hold
+        if {"form", "labels"} & other.reading.keys():  # then guesses about the other form do not hold
             gone += [name for name in _OF_FORM if name not in gone]
     return replace(settings, **changes | {name: getattr(plain, name) for name in gone} | dict(other.reading))
 

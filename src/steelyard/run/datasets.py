@@ -158,7 +158,7 @@ def _with_corrections(datasets: Datasets, file: str) -> Datasets:
 
 
 def _like(data: Any, names: tuple[str, ...]) -> Any:
-    """Return the data with exactly these labels in this order; a label that training does not have is refused."""
+    """Return the data with exactly these labels in this order; a label that training lacks is refused."""
     if data.labels.names == names:
         return data
     if isinstance(data, Subset):

@@ -29,7 +29,7 @@ ESTIMATE = "estimate"
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """A prior of deployment, and where it came from."""
+    """A prior of deployment, and its origin."""
 
     prior: Floats
     """π' of each label, (L,); NaN where it stays that of training."""
@@ -133,7 +133,7 @@ def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) 
     plain = reading.with_prior(None)
     movable = plain.movable
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncalibratedWarning)  # said below, by name
+        warnings.simplefilter("ignore", UncalibratedWarning)  # reported below, by name
         estimated = prior_report(plain.probability(logits), np.where(movable, plain.prior, 0.0))
     estimate, error, sure, odd = (
         x.cpu().numpy() for x in (estimated.prior, estimated.standard_error, estimated.converged, estimated.suspicious)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from steelyard.report.threshold_table import threshold_rows
 from steelyard.run.deployment import Deployment, deployment
 from steelyard.training.batches import all_outputs
 from steelyard.training.race.candidates import macro_log_loss
+from steelyard.training.small_models import annotated_note
 
 _ROWS = 4096
 
@@ -44,6 +45,11 @@ class Evaluation:
     """(N, L), unknown where the data lacks a label."""
     probabilities: Tensor
     """η, (N, L), float32; numbers that rank like z where there are no probabilities."""
+    ranks: Tensor
+    """Numbers (N, L) by which the run ranks the items of a label: η by its own calibrator, not by those of folds.
+
+    Calibrators rise with z, so the run ranks as z does. Those of several folds move items of one fold past those of
+    another, which costs mean average precision that the run does not lose."""
     decisions: Tensor
     """Labels decided present, bool (N, L)."""
     reading: ProbabilityModel
@@ -55,6 +61,8 @@ class Evaluation:
     """Images that could not be read: their labels count as unknown."""
     unreadable: str = ""
     """Sentence about them."""
+    by_folds: bool = False
+    """True if these are the training items, each scored by models of folds that were not fitted to it."""
 
     def without(self, data: Any, positions: NDArray[np.int64]) -> Evaluation:
         """Return the evaluation with the images of `data` at these positions noted as unreadable."""
@@ -157,34 +165,29 @@ def judged_by(
     if not reading.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
-        return Evaluation(logits, targets, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
+        return Evaluation(logits, targets, eta, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
     own = _fitted_to(reading, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
+        ranks = reading.probability(logits)
         eta, decisions = _out_of_fold(reading, logits, targets, *own, folds)
     else:
-        eta = reading.probability(logits)
+        eta = ranks = reading.probability(logits)
         decisions = reading.decisions(eta)
-    return Evaluation(logits, targets, eta, decisions, reading, any(own), match, deployed)
+    return Evaluation(logits, targets, eta, ranks, decisions, reading, any(own), match, deployed)
 
 
 def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the metrics of an evaluation; see `evaluate`."""
     reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
-    evaluator = Evaluator(len(trained.names), trained.names, counts, settings.bins)
-    for start in range(0, len(targets), _ROWS):
-        evaluator.update(eta[start : start + _ROWS], targets[start : start + _ROWS])
+    metrics = _measured(trained, judged, eta, settings)
+    if judged.ranks is not eta:
+        measures.rank(metrics, _measured(trained, judged, judged.ranks, settings))
     k = min(settings.tail, len(trained.names))
-    metrics = evaluator.compute(
-        reading.thresholds,
-        [k],
-        settings.head_at,
-        settings.tail_below,
-        bootstrap=settings.bootstrap,
-        training_items=int(reading.n_known.max(initial=0)),
-    )
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
+    if reading.annotated is not None:
+        notes.append(annotated_note(trained.names, reading.annotated, settings.positives_per_item))
     if not judged.out_of_fold and mark_of(targets) in (reading.fitted_to, reading.chosen_on):
         notes.append("these seem to be the items that calibrator or thresholds were fitted to: scores are too good")
     if not reading.has_probability:
@@ -192,14 +195,14 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         metrics = measures.without_probabilities(metrics)
     elif judged.out_of_fold and reading.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
-        measures.redecide(metrics, judged.decisions, targets, groups)
+        measures.redecide(metrics, judged.decisions, targets, groups, settings.bootstrap)
     has_eta = reading.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
         **metrics,
         "unreadable": judged.n_unreadable,
         "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
-        "thresholds": threshold_rows(reading, trained.names, eta, targets) if has_eta else None,
+        "thresholds": threshold_rows(reading, trained.names, judged.decisions, targets) if has_eta else None,
         "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),
         "single_label": measures.single_label_scores(eta, judged.logits, targets, rarest) if one_each else None,
@@ -208,6 +211,7 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
             "how": reading.how,
             "goal": reading.aim.goal,
             "out_of_fold": judged.out_of_fold,
+            "by_folds": judged.by_folds,
             "log_loss_of_kinds": dict(reading.trials),
         },
         "deploy_prior": None if judged.deployment is None else judged.deployment.report,
@@ -215,6 +219,21 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
         "labels_besides": list(judged.match.besides),
         "notes": notes,
     }
+
+
+def _measured(trained: Trained, judged: Evaluation, scores: Tensor, settings: EvaluateSettings) -> dict[str, Any]:
+    """Return every metric of scores (N, L) in [0, 1]."""
+    evaluator = Evaluator(len(trained.names), trained.names, trained.counts, settings.bins)
+    for start in range(0, len(scores), _ROWS):
+        evaluator.update(scores[start : start + _ROWS], judged.targets[start : start + _ROWS])
+    return evaluator.compute(
+        judged.reading.thresholds,
+        [min(settings.tail, len(trained.names))],
+        settings.head_at,
+        settings.tail_below,
+        bootstrap=settings.bootstrap,
+        training_items=int(judged.reading.n_known.max(initial=0)),
+    )
 
 
 def _by_link(judged: Evaluation, bins: int) -> dict[str, Any] | None:
@@ -283,13 +302,33 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
         return None
     n, k = (torch.tensor(part, dtype=torch.float64) for part in (labels.counts, labels.n_known))
     rows = {
-        "this run": torch.logit(judged.probabilities.double()),
+        "this run": judged.ranks,
         "label frequency": torch.logit((n + 0.5) / (k + 1)).expand(judged.targets.shape),
     }
     if regression is not None:
         rows["logistic regression"] = regression
-    scores = {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()}
-    ours = scores["this run"]
+    return _beside(judged, {name: _scores(log_odds, judged.targets) for name, log_odds in rows.items()})
+
+
+def beside_stored(judged: Evaluation, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part "baselines" of metrics: the scores that training stored, beside those of the run as it is now.
+
+    Args:
+        judged: outputs of the run for its own test or validation items.
+        stored: what `metrics.json` has of the same items.
+    """
+    rows = stored.get("baselines")
+    if not rows or not judged.reading.has_probability:
+        return {}
+    return {
+        "baselines": _beside(judged, {name: {k: row[k] for k in ("map", "log_loss")} for name, row in rows.items()})
+    }
+
+
+def _beside(judged: Evaluation, scores: dict[str, dict[str, float | None]]) -> dict[str, Any]:
+    """Return scores by name with those of the run for "this run", and by how much it is better than each other."""
+    ranked, likely = (_scores(s, judged.targets) for s in (judged.ranks, torch.logit(judged.probabilities.double())))
+    ours = scores["this run"] = likely | {"map": ranked["map"]}
     return {name: row if row is ours else row | {"better_by": better_by(ours, row)} for name, row in scores.items()}
 
 
@@ -304,12 +343,12 @@ def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
 def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
     """Return whether the calibrator, and whether the thresholds, were fitted to items with these targets.
 
-    Without a note of the items they were; one that was not fitted at all counts as the other.
+    True if the items were not noted; if one was not fitted at all, it counts like the other.
     """
     mark = mark_of(targets)
     fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
     if reading.calibrator is None and reading.chosen_thresholds is not None:
-        fitted = chosen  # the link knows no items
+        fitted = chosen  # the link was fitted to no items
     return fitted, chosen if reading.chosen_thresholds is not None else fitted
 
 

@@ -10,7 +10,7 @@ from steelyard.search.formula import leaves, quoted
 from steelyard.search.plan import evaluate, gate, holds
 
 
-class Step(NamedTuple):
+class ScoreStep(NamedTuple):
     """A value and its description; the values it is computed from follow, one level deeper."""
 
     depth: int
@@ -30,7 +30,7 @@ class Explanation(NamedTuple):
     """True if the bounds of the query admit the item."""
     probabilities: dict[str, float]
     """η of each label of the query."""
-    steps: tuple[Step, ...]
+    steps: tuple[ScoreStep, ...]
 
     def __str__(self) -> str:
         lines = map(str, self.steps)
@@ -47,10 +47,10 @@ def explain(index: Index, query: Query, id: str) -> Explanation:
     values = [float(value) for value in evaluate(plan, eta)]
     shown: set[int] = set()
 
-    def shows(n: int, depth: int, before: str) -> Iterator[Step]:
+    def shows(n: int, depth: int, before: str) -> Iterator[ScoreStep]:
         kind, inner, label, value, bound = plan[n]
         if n in shown and inner:
-            yield Step(depth, f"{before}as above", values[n])
+            yield ScoreStep(depth, f"{before}as above", values[n])
             return
         shown.add(n)
         name, befores = quoted(label), [""] * len(plan)
@@ -69,14 +69,14 @@ def explain(index: Index, query: Query, id: str) -> Explanation:
             case "split":
                 text = f"{name} repeats: with it and without it"
                 befores = [f"with {name}: ", f"without {name}, times {1 - eta[label]:.6g}: "]
-        yield Step(depth, before + text, values[n])
+        yield ScoreStep(depth, before + text, values[n])
         if kind == "split":
-            yield Step(depth + 1, f"{name}, which multiplies the first", eta[label])
+            yield ScoreStep(depth + 1, f"{name}, which multiplies the first", eta[label])
         for part, introduced in zip(inner, befores, strict=False):
             yield from shows(part, depth + 1, introduced)
 
     steps = [*shows(len(plan) - 1, 0, "")]
     for leaf in leaves(bounds):
         held = bool(holds(leaf, eta))
-        steps.append(Step(0, f"{leaf}: {'holds' if held else 'does not hold'}", float(held)))
+        steps.append(ScoreStep(0, f"{leaf}: {'holds' if held else 'does not hold'}", float(held)))
     return Explanation(steps[0].value if admitted else 0.0, admitted, eta, tuple(steps))

@@ -23,6 +23,7 @@ from steelyard.config.settings import Config
 from steelyard.data.subset import Labelled, skipped_at, skipped_sentence
 from steelyard.folder.run_folder import Trained
 from steelyard.labels import Labels
+from steelyard.metrics import measures
 from steelyard.models import Model
 from steelyard.objective import Objective
 from steelyard.predict.embedding import embeddings_of
@@ -35,7 +36,7 @@ from steelyard.run.learn import TrainingResult, TrainRequest
 from steelyard.run.run_report import write_card, write_report
 from steelyard.run.search import INDEX
 from steelyard.training import group, small_models
-from steelyard.training.batches import all_outputs, is_array, n_workers, ordered
+from steelyard.training.batches import all_outputs, drawn_odds, is_array, n_workers, ordered
 from steelyard.training.step import pick_precision
 
 _RESAMPLES, _RESAMPLED_CELLS = 200, 50_000
@@ -47,7 +48,7 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
 
     Args:
         result: result of training.
-        request: what was asked for; its items are as they were given, where the learner may use features of them.
+        request: the request; its items are as given, while the learner may use features of them.
         console: where messages are printed.
         draws: whether `report.html` and the index are written.
     """
@@ -68,9 +69,9 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
     if folds is not None and refitted and grouped is not None:
         grouped = folds.folds
     reading = reading_of(config, result.objective, labels, held, grouped, refitted)
-    only, per_item = result.annotated_only, config.evaluate.positives_per_item
-    if only and per_item and reading.has_probability:
-        reading = reading.with_annotated(small_models.annotated_share(labels, only, per_item))
+    if (only := result.annotated_only) and reading.has_probability:
+        share = small_models.annotated_share(labels, only, config.evaluate.positives_per_item)
+        reading = reading.with_annotated(share)
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single, encoder = result.single_label, given.encoder
@@ -83,6 +84,8 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
         for name, output in outputs.items()
         if output is not None
     }
+    if refitted:
+        judged["validation"] = replace(judged["validation"], by_folds=True)
     if group.is_first():
         _write(result, request, trained, judged, parts, lost, console, draws)
     group.barrier()
@@ -116,14 +119,15 @@ def _write(
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
         elif trained.reading.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
-    if first := next((name for name, positions in lost.items() if len(positions)), None):
-        sentence = skipped_sentence(parts[first], lost[first], sum(map(len, lost.values())))
+    own = {name: data for name, data in parts.items() if name == "train" or data is not parts["train"]}
+    if first := next((name for name in own if len(lost[name])), None):
+        sentence = skipped_sentence(parts[first], lost[first], sum(len(lost[name]) for name in own))
         say(console, f"Beware: {plain(sentence)}.", "yellow")
     outcome, merged = result.outcome, result.datasets.corrections
     facts = {
         "recipe": request.recipe,
         "why": request.why,
-        "items": {name: len(data) for name, data in parts.items() if name == "train" or data is not parts["train"]},
+        "items": {name: len(data) for name, data in own.items()},
         "labels": _label_facts(result.datasets.train.labels),
         "versions": versions(result.device),
         "seconds": round(outcome.seconds, 3),
@@ -131,7 +135,7 @@ def _write(
         "kept_epoch": outcome.kept_epoch,
         "stopped_early": outcome.stopped_early,
         "converged": outcome.converged,
-        "unreadable": {name: len(positions) for name, positions in lost.items()},
+        "unreadable": {name: len(lost[name]) for name in own},
         **({} if merged is None else {"corrections": dict(merged.by_label)}),
     }
     if draws:
@@ -139,7 +143,7 @@ def _write(
             facts |= _card_intervals(trained, judged[shown], settings, shown)
         write_card(folder, facts)
     folder.finish(facts)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # the run folder has all that is needed of it
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # the run folder has all that is needed from it
 
 
 def _label_facts(labels: Labels) -> dict[str, Any]:
@@ -159,22 +163,19 @@ def _card_intervals(trained: Trained, judged: Evaluation, settings: EvaluateSett
     if settings.bootstrap or not 0 < judged.targets.numel() <= _RESAMPLED_CELLS:
         return {}
     intervals = report(trained, judged, replace(settings, bootstrap=_RESAMPLES)).get("intervals") or {}
-    kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match") if name in intervals}
+    kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match", "rarest") if name in intervals}
+    if judged.reading.has_probability:
+        kept["log_loss_per_label"] = measures.log_loss_interval(judged.probabilities, judged.targets, _RESAMPLES)
     return {"card_part": part, "intervals": kept}
 
 
 def _metrics(result: TrainingResult, trained: Trained, judged: dict[str, Evaluation]) -> dict[str, dict[str, Any]]:
     """Return the metrics of each part, beside those of baselines on the same items."""
     settings, labels = result.config.evaluate, result.datasets.train.labels
-    only, per_item = result.annotated_only, settings.positives_per_item
     metrics = {name: report(trained, evaluation, settings) for name, evaluation in judged.items()}
     regression = _regression(result)
-    note = small_models.annotated_sentence(labels.names, only) if only else ""
-    if only and per_item:
-        note = small_models.scaled_sentence(only, per_item)
     for name, content in metrics.items():
         content["baselines"] = beside_baselines(judged[name], labels, None if regression is None else regression(name))
-        content["notes"] += [note] if note else []
     return metrics
 
 
@@ -201,7 +202,7 @@ def _skipped(data: Labelled) -> NDArray[np.int64]:
 def _embeddings(result: TrainingResult, name: str) -> NDArray[np.float32] | None:
     """Return embeddings for searching by likeness, where the learner takes features; None for other inputs."""
     data = getattr(result.datasets, name)
-    data = result.datasets.train if data is None else data  # judged out of fold
+    data = result.datasets.train if data is None else data  # scored out of fold
     if result.learner.input.kind != "features" or not len(data):
         return None
     learner = result.learner.cpu().eval()
@@ -249,7 +250,12 @@ def reading_of(
     class_aware = config.train.sampler.kind == "class_aware"
     in_twos = config.train.augment.overlay == 1
     reading = ProbabilityModel.of_objective(
-        objective, config.objective.loss, labels.counts, known, class_aware and not in_twos
+        objective,
+        config.objective.loss,
+        labels.counts,
+        known,
+        class_aware and not in_twos,
+        drawn_odds(config.train.sampler, labels, config.train.seed),
     )
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
     reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds, refitted)

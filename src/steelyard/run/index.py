@@ -95,10 +95,10 @@ class IndexWriter:
 
 
 def keeps_embeddings(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a folder holds an index with embeddings; items that are added must have them too."""
+    """Return whether a folder holds an index with embeddings; added items must have them too."""
     try:
         return pointers.read(Path(folder)).n_numbers > 0
-    except ValueError:  # none, or one that cannot be read: who adds to it is told, who overwrites it need not be
+    except ValueError:  # none, or an unreadable one: adding to it raises, overwriting it works
         return False
 
 
@@ -108,8 +108,8 @@ def into_index(
 ) -> Iterator[IndexWriter]:
     """Give a writer of items; they are in the index when the block is left.
 
-    An index that is not there is made. More items than memory holds are written in several steps, each of which leaves
-    a whole index.
+    A missing index is created. More items than memory holds are written in several steps, each of which leaves a
+    complete index.
 
     Args:
         run: the folder of the run that the probabilities are of.

@@ -1,4 +1,4 @@
-"""Learn by a race of small models, a linear model fitted to convergence, blocks of labels, or the training loop."""
+"""Train by a race of small models, a linear model fitted to convergence, blocks of labels, or the training loop."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def make_model(
 
     `module` is a module of the user, or None.
     """
-    pick_device(config.train.device)  # refuses one that is not there
+    pick_device(config.train.device)  # raises for a missing one
     shown = _watch(config, folder, console, logger)
     torch.manual_seed(config.train.seed)
     model = build_model(config.model, input_of(datasets.train), datasets.train.labels, module)
@@ -304,7 +304,7 @@ def _sets_the_loop(config: Config) -> bool:
 def takes_frozen_features(config: Config, train: Any) -> bool:
     """Return whether a pretrained backbone is left frozen, since there is no GPU to train it on.
 
-    Setting anything that only matters for training the backbone trains it.
+    Any setting that only matters for training the backbone means that it is trained.
     """
     model = config.model
     return (

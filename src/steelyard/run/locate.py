@@ -1,4 +1,4 @@
-"""Paths of a run's files: kept absolute, and adjusted where a run was moved together with its data."""
+"""Paths of a run's files: kept absolute, and adjusted if a run was moved together with its data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_config(run: str | os.PathLike[str]) -> Config:
     Corrections are read from the copy in the run folder.
     """
     folder = RunFolder(run)
-    folder.read_config()  # which tells whether it is whole
+    folder.read_config()  # to check that it is complete
     config = load_config(folder / "config.toml")
     if (answers := folder.corrections) is not None:
         config = config.with_overrides({"data": {"corrections": str(answers.absolute())}})

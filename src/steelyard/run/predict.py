@@ -27,6 +27,7 @@ from steelyard.report.terminal import say
 from steelyard.run.datasets import MANY_LABELS
 from steelyard.run.index import into_index, keeps_embeddings
 from steelyard.training.batches import n_workers
+from steelyard.training.small_models import annotated_note
 from steelyard.training.step import pick_device
 
 RUNTIMES = ("torch", "onnx")
@@ -109,6 +110,8 @@ def _here(request: PredictRequest, out: str | None, console: Console) -> tuple[P
         scored = model.scores(inputs, request.batch_size, _workers(inputs, request.batch_size))
     else:
         trained = RunFolder(request.run).load()
+        if (share := trained.reading.annotated) is not None:
+            say(console, f"Beware: {annotated_note(trained.names, share)}.", "yellow")
         names, inputs = trained.names, inputs_at(trained, request.data, request.images, request.on_bad_image)
         workers, device = _workers(inputs, request.batch_size), pick_device(request.device, "--device")
         if has_blocks(trained) and (request.top or len(names) >= MANY_LABELS):

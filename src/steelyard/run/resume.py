@@ -21,7 +21,7 @@ from steelyard.training import group
 from steelyard.training.distributed import together
 
 FREE = (("train", "out"), ("train", "device"), ("train", "workers"), ("train", "checkpoint_seconds"), ("data", "cache"))
-"""Settings that may differ when a run resumes: they do not change its result, or hardly."""
+"""Settings that may differ when a run resumes, since they do not change its result, or hardly."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
         return
     remedy = "give the same to resume, --overwrite to start again, or another --out"
     old = load_config(folder / "config.toml").as_dict()
-    for key in ("path", "images"):  # once kept as they were given
+    for key in ("path", "images"):  # earlier versions kept them as given
         old["data"][key] = str(Path(old["data"][key]).absolute()) if old["data"][key] else ""
     free = {f"{section}.{key}" for section, key in FREE}
     if changed := [name for name in differences(config.as_dict(), old) if name not in free]:
@@ -58,7 +58,7 @@ def begin_run(folder: RunFolder, config: Config, datasets: Datasets, overwrite: 
         earlier = before.get(fact)
         if earlier != value and (
             fact != "inputs" or None not in (earlier, value)
-        ):  # files may lie in memory the next time
+        ):  # the next time, files may be in memory
             raise ValueError(f"{folder.path} holds an unfinished run on other {fact}: {remedy}")
 
 

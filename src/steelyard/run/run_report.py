@@ -42,6 +42,7 @@ def evaluated_of(trained: Trained, judged: Evaluation, settings: EvaluateSetting
         head=settings.head_at,
         tail=settings.tail_below,
         bins=settings.bins,
+        ranks=judged.ranks.numpy() if has else None,
     )
 
 
@@ -82,7 +83,7 @@ def write_report(
 
 
 def mark_outdated(folder: RunFolder) -> None:
-    """Write on the page of a run that it was recalibrated since."""
+    """Add a note to the page of a run that it was recalibrated since."""
     add_paragraph(
         folder / NAME,
         "The run was recalibrated after this page was written, so probabilities, thresholds and scores below are the "

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from steelyard._console import console_of, plain
+from steelyard._console import console_of, plain, probability
 from steelyard.folder.fingerprints import is_outdated
 from steelyard.search import Hit, Index, Query
 from steelyard.search.formula import LabelTerm
@@ -62,7 +62,7 @@ def find(
         if warning := outdated(index, run_or_index_folder):
             Console(stderr=True).print(Text(warning, "yellow"), soft_wrap=True)
         parsed = Query.parse(query, index.names) if query.strip() else None
-        hits = [hit for hit in _ranked(index, parsed, k, engine, like) if hit.score > 0]  # others the query rules out
+        hits = [hit for hit in _ranked(index, parsed, k, engine, like) if hit.score > 0]  # the others do not fit
         described = " ".join([*([str(parsed)] if parsed else []), *([f"like {like}"] if like is not None else [])])
         paths = index.paths([hit.id for hit in hits]) if as_json or sheet is not None else []
         reasons = _reasons(index, parsed, hits) if explain and parsed is not None else None
@@ -97,7 +97,7 @@ def outdated(index: Index, run: str | os.PathLike[str]) -> str:
     if not Path(run, "run.json").is_file() or not is_outdated(index.notes, run):
         return ""
     return (
-        "Beware: the index is of the run before it was trained or calibrated again; make it again with "
+        "Beware: the index was made before the run was trained or calibrated again: make it again with "
         f"{index_command(run, index.folder)} --overwrite."
     )
 
@@ -151,7 +151,7 @@ def _show(
         table.add_column(Text(plain(str(LabelTerm(label, signs[label] != {False})))), justify="right", overflow="fold")
     table.add_column("item", overflow="fold")
     for rank, hit in enumerate(hits, 1):
-        cells = [Text(f"{eta:.3f}") for eta in hit.probabilities.values()]
+        cells = [Text(probability(eta)) for eta in hit.probabilities.values()]
         table.add_row(str(rank), _score(hit.score), *cells, Text(plain(hit.id)))
     console.print(table)
     for hit, reason in zip(hits, reasons or [], strict=False):
@@ -162,4 +162,4 @@ def _show(
 
 
 def _score(score: float) -> str:
-    return f"{score:.4f}" if score >= 0.001 else f"{score:.1e}"
+    return f"{score:.4f}".removeprefix("0") if score >= 0.001 else f"{score:.1e}"

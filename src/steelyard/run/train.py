@@ -31,7 +31,7 @@ from steelyard.training.settings import LOOPS, Learner
 from steelyard.training.small_models import assuming_negative
 
 Configure = Callable[[str | None], Config]
-"""From the name of a recipe, None for none, to the settings."""
+"""Function from the name of a recipe, or None, to the settings."""
 
 
 _FINETUNE = "the backbone is pretrained, so it learns at a tenth of the head's rate, and from crops of the images"
@@ -46,7 +46,7 @@ def prepare(configure: Configure, recipe: str | None, datasets: Datasets | None 
     """Open the data and choose recipe and learner, since "auto" depends on inputs and training labels."""
     given = configure(None if recipe == "auto" else recipe)
     config = given
-    if given.data.validation == "auto":  # the learner decides, which is not known yet
+    if given.data.validation == "auto":  # depends on the learner, which is not known yet
         config = given.with_overrides({"data": {"validation": 0.0}})
     if datasets is None:
         datasets = open_datasets(config.data, config.model, config.train.seed)
@@ -146,7 +146,7 @@ def learn(request: TrainRequest, folder: RunFolder, overwrite: bool, console: Co
         together(begin)
     _announce(request, console)
     model, shown = together(lambda: make_model(config, datasets, folder, console, request.logger, request.module))
-    if overwrite:  # only now, so that a refused setting does not cost the old run
+    if overwrite:  # only now: a refused setting must not delete the old run
         together(begin)
     begun = time.monotonic()
     result = together(lambda: TrainingResult.begun(config, folder, model, datasets, console))

@@ -89,6 +89,6 @@ def scores(logits: Tensor, targets: Tensor, objective: Objective, bins: int, sin
         if log_odds is not None:
             metrics["assumed_loss"] = float(item_log_loss(log_odds, assumed).sum() / assumed.numel())
     if single_label:
-        one = (targets >= 0.5).sum(1) == 1  # others, such as images that could not be read, have no right answer
+        one = (targets >= 0.5).sum(1) == 1  # other items, such as unreadable images, have no right answer
         metrics["error"] = 1 - float((logits[one].argmax(1) == targets[one].argmax(1)).double().mean())
     return metrics

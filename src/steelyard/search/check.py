@@ -1,6 +1,6 @@
 """Check data files of unknown origin: a separate process reads them completely before they are opened here.
 
-A forged file may crash DuckDB: then only that process ends. Run as a program, this module reads the files it is given.
+If a forged file crashes DuckDB, only that process ends. Run as a program, this module reads the files it is given.
 The user's cache lists the files that this user has written or checked.
 """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Row: TypeAlias = tuple[int, int]
+RowPlace: TypeAlias = tuple[int, int]
 """The number of a data file and a row of it."""
 Rows: TypeAlias = "list[tuple[Any, ...]]"
 
@@ -160,7 +160,7 @@ class DataFile:
         source = f"(SELECT rowid AS row, id, {', '.join(own)} FROM f.items) AS items"
         chosen = ["id", "row", *(f"p{j}" for _, j in statement.columns if read)]
         limit = k
-        while True:  # until enough of the best are alive
+        while True:  # until enough of the best rows are not dead
             least = self._least(statement, own, limit, seconds)
             sql = statement.best(source, ", ".join(chosen), "row", limit, least)  # rows are sorted by id
             best = self._kept(sql, limit * len(chosen), seconds)
@@ -205,7 +205,7 @@ class Generation(NamedTuple):
     dead: tuple[set[int], ...]
     names: tuple[str, ...]
 
-    def top(self, statement: Statement, k: int, offset: int, seconds: float, excluded: Row | None = None) -> Rows:
+    def top(self, statement: Statement, k: int, offset: int, seconds: float, excluded: RowPlace | None = None) -> Rows:
         """Return (score, id, probabilities of the query's labels …) of the best items after the first `offset`."""
         best: Rows = []
         for n, file in enumerate(self.files):
@@ -218,7 +218,7 @@ class Generation(NamedTuple):
         read = self.values([row for _, _, row, _ in page], [column(j, len(self.names)) for _, j in statement.columns])
         return [(-score, id, *read[row]) for score, id, row, _ in page]
 
-    def values(self, rows: Sequence[Row], chosen: Sequence[str]) -> dict[Row, Sequence[Any]]:
+    def values(self, rows: Sequence[RowPlace], chosen: Sequence[str]) -> dict[RowPlace, Sequence[Any]]:
         """Return some columns of some rows."""
         by_file: dict[int, list[int]] = defaultdict(list)
         for n, row in rows:
@@ -226,7 +226,7 @@ class Generation(NamedTuple):
         sql = f"SELECT rowid, {', '.join(chosen)} FROM f.items WHERE rowid IN (SELECT unnest(?::BIGINT[]))"
         return {(n, row): eta for n, some in by_file.items() for row, *eta in self.files[n].ask(sql, [some])}
 
-    def probabilities(self, rows: Sequence[Row]) -> NDArray[np.float32]:
+    def probabilities(self, rows: Sequence[RowPlace]) -> NDArray[np.float32]:
         """Return the probabilities (n, L) of some rows."""
         import numpy as np
 
@@ -240,11 +240,11 @@ class Generation(NamedTuple):
                 table[n, start * width : (start + len(some)) * width] = np.ravel(values[row])
         return table[:, : len(self.names)]
 
-    def locate(self, ids: Sequence[str], chosen: str = "NULL") -> dict[str, tuple[Row, Any]]:
+    def locate(self, ids: Sequence[str], chosen: str = "NULL") -> dict[str, tuple[RowPlace, Any]]:
         """Return the row and a chosen column of those of `ids` that are in the index."""
         # no stored text holds half a surrogate pair
         left = [id for id in ids if id.isascii() or not any("\ud800" <= c <= "\udfff" for c in id)]
-        located: dict[str, tuple[Row, Any]] = {}
+        located: dict[str, tuple[RowPlace, Any]] = {}
         for n, file in enumerate(self.files):
             rows = file.find(left, chosen)
             located |= {id: ((n, row), value) for id, row, value in rows if row not in self.dead[n]}

@@ -26,7 +26,7 @@ _TOKEN: Final = re.compile(
     + "))",
     re.DOTALL,
 )
-_NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  # possessive: never tried twice
+_NUMBER: Final = re.compile(r"(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)  # possessive: no backtracking
 
 
 class QueryError(ValueError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from steelyard._files import replacing
 from steelyard._locks import sole
 from steelyard.search import pointer as pointers
-from steelyard.search.data_files import MOST_HITS, DataFile, Generation, Row, opened
+from steelyard.search.data_files import MOST_HITS, DataFile, Generation, RowPlace, opened
 from steelyard.search.plan import EVERYTHING, Statement
 from steelyard.search.pointer import Pointer
 from steelyard.search.query import Query
@@ -252,7 +252,7 @@ class Index:
     def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and bool(self.holding([id]))
 
-    def _located(self, now: Generation, ids: Sequence[str], chosen: str = "NULL") -> list[tuple[Row, Any]]:
+    def _located(self, now: Generation, ids: Sequence[str], chosen: str = "NULL") -> list[tuple[RowPlace, Any]]:
         """Return the row and a chosen column of each item."""
         if isinstance(ids, str):
             raise ValueError(f"ids is the single string {ids!r:.60}: give one string for each")
@@ -301,7 +301,7 @@ class Index:
     @contextmanager
     def _writing(
         self, ids: Sequence[str], probabilities: Any = None, paths: Paths | None = None, embeddings: Any = None
-    ) -> Iterator[tuple[Generation, NewItems | None, dict[str, tuple[Row, Any]]]]:
+    ) -> Iterator[tuple[Generation, NewItems | None, dict[str, tuple[RowPlace, Any]]]]:
         """Lock the index; give its newest generation, the items to write, and the rows of ids that it holds already."""
         from steelyard.labels.ids import Ids
         from steelyard.search.writing import NewItems
@@ -318,7 +318,7 @@ class Index:
                 raise ValueError(f"{self.folder} was made again with other labels: open it again")
             yield newest, items, newest.locate(list(texts))
 
-    def _write(self, before: Generation, items: NewItems | None, gone: list[Row], notes: dict[str, Any]) -> None:
+    def _write(self, before: Generation, items: NewItems | None, gone: list[RowPlace], notes: dict[str, Any]) -> None:
         """Write the generation after `before` and switch to it."""
         from steelyard.search.writing import write
 
@@ -336,7 +336,7 @@ def _newest(folder: Path, threads: int | None, kept: Sequence[DataFile] = ()) ->
         try:
             return opened(folder, pointer, threads, kept)
         except (FileNotFoundError, ValueError):
-            if pointers.read(folder) == pointer:  # else a writer finished meanwhile and removed files
+            if pointers.read(folder) == pointer:  # otherwise a writer finished meanwhile and removed files
                 raise
 
 

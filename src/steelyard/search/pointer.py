@@ -1,4 +1,4 @@
-"""The small file that lists the data files that count; replaced by a rename, so a change is complete or absent."""
+"""The small file that lists the data files in use; it is replaced by a rename, so a change is complete or absent."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Query:
 
     NOT (`~`, `!`, `-`) binds before AND (`&`, or nothing), AND before OR (`|`). The score of an item is the probability
     that the whole is true if labels were independent given the item; exact also where labels repeat, see `plan`.
-    A bound lets pass only items on its side of it: `dog > 0.8` is dog where η exceeds .8; `dog < 0.8` has no score of
+    A bound admits only items on its side: `dog > 0.8` is dog where η exceeds .8; `dog < 0.8` has no score of
     its own; NOT turns one into the other.
 
     Examples:

@@ -20,12 +20,12 @@ from steelyard._files import naming, put
 from steelyard.labels.ids import Ids, check_several
 from steelyard.search import pointer as pointers
 from steelyard.search.check import trust
-from steelyard.search.data_files import FENCE, Generation, Row, ask, attach, column, columns, connect, tables
+from steelyard.search.data_files import FENCE, Generation, RowPlace, ask, attach, column, columns, connect, tables
 from steelyard.search.pointer import FileFacts, Pointer
 
 Paths: TypeAlias = "Sequence[str | os.PathLike[str] | None]"
 _WORN: Final = 0.2  # share of dead rows above which a file is rewritten
-_GROWTH: Final = 4  # a search reads every file, some 3 ms each: few files are worth more writing
+_GROWTH: Final = 4  # a search reads every file, some 3 ms each, so fewer files are worth more writing
 
 
 class NewItems(NamedTuple):
@@ -105,7 +105,7 @@ def _of_length_1(embeddings: Any, n_items: int) -> NDArray[np.float32] | None:
 
 
 def write(
-    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], notes: Mapping[str, Any]
+    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[RowPlace], notes: Mapping[str, Any]
 ) -> Pointer:
     """Write the generation after `before`: one more data file, into which smaller ones before it are merged.
 
@@ -137,7 +137,7 @@ def export(folder: Path, generation: Generation, path: Path) -> None:
 def _living(
     connection: Any, generation: Generation, dead: Sequence[set[int]], first: int, chosen: str
 ) -> tuple[list[str], list[Any]]:
-    """Attach the files from `first` on; return a SELECT of the rows of each that live, and their parameters."""
+    """Attach the files from `first` on; return a SELECT of the rows of each that are not dead, and their parameters."""
     sources, parameters = list[str](), list[Any]()
     for n, file in enumerate(generation.files[first:], first):
         attach(connection, file.path, f"f{n}")
@@ -159,8 +159,10 @@ def _first_merged(before: Generation, size: int) -> int:
     return min([first, *(n for n, file in enumerate(files) if len(before.dead[n]) > _WORN * file.items)])
 
 
-def _write_file(folder: Path, before: Generation, items: NewItems | None, gone: Sequence[Row], first: int) -> FileFacts:
-    """Write one more data file, merged with those from `first` on; it is on the disk but does not count yet."""
+def _write_file(
+    folder: Path, before: Generation, items: NewItems | None, gone: Sequence[RowPlace], first: int
+) -> FileFacts:
+    """Write one more data file, merged with those from `first` on; it is on disk but not in use yet."""
     dead = [file_dead | {row for m, row in gone if m == n} for n, file_dead in enumerate(before.dead)]
     noted = {row for row in gone if row[0] < first}
     for n, kept in enumerate(before.files[:first]):

@@ -113,7 +113,7 @@ class ReliabilityBins(BaseModel):
     high: list[float | None]
 
 
-class PrecisionRecallCurve(BaseModel):
+class PrecisionRecallPoints(BaseModel):
     """Precision and recall at descending thresholds."""
 
     threshold: list[float | None]
@@ -154,7 +154,7 @@ class LabelPage(BaseModel):
     average_precision: float | None
     calibration_error: float | None
     bins: ReliabilityBins | None
-    curve: PrecisionRecallCurve | None
+    curve: PrecisionRecallPoints | None
     right: list[LabelExample]
     """Annotated present, with the highest probability."""
     wrong: list[LabelExample]

@@ -56,7 +56,7 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(current.shown.warm_up)
         gc.collect()
-        gc.freeze()  # what was imported is never looked through again, which would hold up a request for 100 ms
+        gc.freeze()  # imported objects are excluded from garbage collection, which would delay a request by 100 ms
         yield
         gc.unfreeze()
         for workers in (searching, drawing, looking, writing):
@@ -93,14 +93,14 @@ def build(current: Current, hosts: tuple[str, ...] | None, review: Review | None
 
 
 class _Replies:
-    """Replies from what is shown now; worker threads compute them, and the last ones are cached."""
+    """Replies from the current view; worker threads compute them, and the last ones are cached."""
 
     def __init__(self, current: Current, searching: Workers, drawing: Workers, looking: Workers) -> None:
         self._current, self._searching, self._drawing, self._looking = current, searching, drawing, looking
         self._answers, self._pictures = AnswerCache(_MEMORY["answers"]), AnswerCache(_MEMORY["pictures"])
 
     async def now(self) -> RunView:
-        """Return the current view; a thread looks for a newer one at times, since the event loop reads no file."""
+        """Return the current view; now and then a thread looks for a newer one: the event loop reads no files."""
         overdue = self._current.overdue()
         if overdue is not None:
             look = asyncio.ensure_future(self._looking.run(self._current.look))
@@ -135,17 +135,17 @@ class _Replies:
 
 
 def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
-    """Add the addresses of what is shown; `with_review`, whether the page offers to review labels."""
+    """Add the addresses of the API; `with_review`: whether the page offers to review labels."""
     answer = replies.answer
 
     @app.get("/api/run", response_model=api_types.RunFacts, responses=PROBLEMS)
     async def run(request: Request) -> Response:
-        """Return what is shown."""
+        """Return facts about the run and its index."""
         return await answer(request, RunView.facts, with_review)
 
     @app.get("/api/labels", response_model=api_types.LabelList, responses=PROBLEMS)
     async def labels(request: Request, text: Name = "", k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20) -> Response:
-        """Return labels that begin with, hold or resemble a text: what a person may be typing."""
+        """Return labels that begin with, contain or resemble a text, as a person types it."""
         return await answer(request, RunView.labels, text, k)
 
     @app.get("/api/search", response_model=api_types.SearchResult, responses=PROBLEMS)
@@ -159,17 +159,17 @@ def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
         offset: Annotated[int, Query(ge=0, le=DEEPEST)] = 0,
         like: Name = "",
     ) -> Response:
-        """Return the items that most probably are what is asked for.
+        """Return the items that most probably fit a query, the most probable first.
 
         `q` is a query such as `dog & ~car`; `wanted` and `unwanted` are labels, joined to it by AND; `limit`,
         `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one; `like` is an
-        item, and those like it come first. Without any of them nothing is asked for and nothing is found.
+        item, and those like it come first. Without any of them the result is empty.
         """
         return await answer(request, RunView.search, q, wanted, unwanted, limit, k, offset, like)
 
     @app.get("/api/item", response_model=api_types.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:
-        """Return an item: the probability of each label, and what is known to be true."""
+        """Return an item: the probability of each label, and its known labels."""
         return await answer(request, RunView.item, id)
 
     @app.get("/api/label", response_model=api_types.LabelPage, responses=PROBLEMS)
@@ -179,7 +179,7 @@ def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
 
     @app.get("/api/data", response_model=api_types.DataPage, responses=PROBLEMS)
     async def data(request: Request) -> Response:
-        """Return how frequent labels are in training, and which come together."""
+        """Return how frequent labels are in training, and which occur together."""
         return await answer(request, RunView.data)
 
     @app.get(

@@ -10,9 +10,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_SECONDS = 10.0
-"""A request must have arrived whole this long after its first byte, or after the connection was made."""
+"""Seconds within which a request must arrive completely, from its first byte or from the connection on."""
 RESPONSE_SECONDS = 60.0
-"""A reply must have been taken this long after its request arrived."""
+"""Seconds within which a reply must be taken, from the arrival of its request on."""
 
 
 class PatientProtocol(H11Protocol):

@@ -29,7 +29,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-"""Nothing from elsewhere, no script but ours, in no other site's frame, and no word to other sites."""
+"""Headers of every reply: nothing is loaded from elsewhere, no foreign script, no frame in other sites, no referrer."""
 
 
 class Refusal(Exception):
@@ -66,7 +66,7 @@ class Writes(NamedTuple):
 
 @final
 class Guard:
-    """Refuses what no page of ours asks for, and puts `HEADERS` on every reply, that to a failure of ours too.
+    """Refuses requests that our pages do not make, and adds `HEADERS` to every reply, errors included.
 
     app: the application within.
     hosts: names under which it may be asked for, None for any. Starlette's TrustedHostMiddleware is not used: it
@@ -80,7 +80,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":  # the start and the end; the server is told to answer no websocket
+        if scope["type"] != "http":  # start and end of the server, which answers no websockets
             await self._app(scope, receive, send)
             return
         begun = False
@@ -123,7 +123,7 @@ class Guard:
 
 
 def _refused_write(headers: list[tuple[bytes, bytes]], writes: Writes | None) -> tuple[int, str] | None:
-    """Return status and sentence where a write is not one of our page, before its body is read."""
+    """Return status and sentence for a write that is not from our page, before its body is read."""
     given = dict(headers)
     deciding = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", TOKEN.encode())
     if any(sum(name == one for name, _ in headers) > 1 for one in deciding):

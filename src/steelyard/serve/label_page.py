@@ -33,7 +33,7 @@ NOT_MEASURED: dict[str, Any] = {
 
 
 def performance(label: int, truth: IndexTruth) -> dict[str, Any]:
-    """Return all that is measured of a label on items whose truth is known, see `api_types.LabelPage`."""
+    """Return all measures of a label on items whose labels are known, see `api_types.LabelPage`."""
     known = truth.targets[:, label] != UNKNOWN
     p = truth.probabilities[known, label].astype(np.float64)
     present = truth.targets[known, label] >= 0.5

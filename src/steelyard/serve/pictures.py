@@ -48,7 +48,7 @@ class Pictures:
         return Path(real)
 
     def stamped(self, listed: str | None) -> tuple[Path, int, int]:
-        """Return the file that the index lists as `listed`, and what tells it from others of its name."""
+        """Return the file that the index lists as `listed`, and a stamp that changes with its content."""
         file = self.allowed(listed)
         facts = file.stat()
         return file, facts.st_mtime_ns, facts.st_size

@@ -1,4 +1,4 @@
-"""The search form: labels, limits and text become one query; typed letters are completed to labels."""
+"""The search form: turn labels, limits and text into one query, and complete typed letters to labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CHIPS = 24
 def query_of(
     names: Sequence[str], text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str]
 ) -> tuple[Query, bool] | None:
-    """Return the query for all of it, and whether its text says no more than chips do; None for no query at all.
+    """Return the query for the whole form, and whether chips alone could express it; None if the form is empty.
 
     Args:
         names: the labels there are.
@@ -69,7 +69,7 @@ class Completion:
         self._folded = [(name.casefold(), name, -count) for name, count in zip(names, counts, strict=True)]
 
     def __call__(self, typed: str, k: int) -> list[str]:
-        """Return at most `k` names: equal, beginning so, with a word that begins so, holding it; else alike."""
+        """Return at most `k` names: equal ones, then by prefix, prefix of a word, and substring; else similar ones."""
         text = typed.strip().casefold()
         ranked = sorted((_rank(text, folded), count, name) for folded, name, count in self._folded)
         matches = [name for rank, _, name in ranked if rank < 4][:k]

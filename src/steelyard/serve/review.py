@@ -91,7 +91,7 @@ class Review:
             return {**self._progress(), "questions": [self._shown(i) for i in islice(still_open, k)]}
 
     def answer(self, id: str, label: str, answer: str, who: str) -> dict[str, Any]:
-        """Append an answer to the file and return how far the queue is; see `api_types.ReviewProgress`."""
+        """Append an answer to the file and return the progress of the queue; see `api_types.ReviewProgress`."""
         key = (id, label)
         if key not in self._places:
             raise Missing("the queue has no such question")
@@ -116,7 +116,7 @@ class Review:
         return self._paths.get(id)
 
     def _count(self, key: tuple[str, str]) -> None:
-        """Refuse what comes too fast or too often."""
+        """Refuse answers that come too fast or too often."""
         now = self._clock()
         self._allowance = min(BURST, self._allowance + RATE * (now - self._last))
         self._last = now
@@ -128,7 +128,7 @@ class Review:
             raise Conflict("this question was answered too often: start steelyard serve again to change it once more")
 
     def _append(self, row: list[str]) -> None:
-        """Write one row behind what is there, header first, and hand it to the disk."""
+        """Append one row, after the header if the file is new, and flush it to disk."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         with self.file.open("ab+") as file:
@@ -137,7 +137,7 @@ class Review:
                 writer.writerow(ANSWER_COLUMNS)
             else:
                 file.seek(size - 1)
-                if file.read(1) != b"\n":  # a row that was broken off stays apart from this one
+                if file.read(1) != b"\n":  # a truncated row must not run into this one
                     text.write("\n")
             writer.writerow(row)
             file.write(text.getvalue().encode())

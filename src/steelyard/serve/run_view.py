@@ -1,4 +1,4 @@
-"""The answers of the application, made from a run, its index and its labels, and the newest state of these."""
+"""Answers of the application, made from a run, its index and its labels, and the newest state of these."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RunView:
     def warm_up(self, seconds: float = 10.0) -> None:
         """Search for frequent labels and make a picture, so that the first requests need not wait."""
         until = time.monotonic() + seconds
-        with suppress(ValueError, TimeoutError, Refusal):  # who asks for it will be told
+        with suppress(ValueError, TimeoutError, Refusal):  # a request for it gets the error
             for label in self.complete("", len(self.names)):
                 if time.monotonic() > until:
                     break
@@ -168,7 +168,7 @@ class RunView:
         }
 
     def image(self, id: str) -> tuple[Path, int, int]:
-        """Return the image file of an item, which the index must list, and what tells it from others of its name."""
+        """Return the image file of an item, which the index must list, and a stamp that changes with its content."""
         try:
             listed = self.index.path(id)
         except ValueError:
@@ -222,7 +222,7 @@ class RunView:
 
 
 def images_of(run: str | os.PathLike[str]) -> str | None:
-    """Return the folder of images that whoever trained a run named, None where that is none or the whole disk."""
+    """Return the folder of images that was named in training; None if there is none, or if it is the whole disk."""
     try:
         data = run_config(run).data
     except ValueError:
@@ -263,7 +263,7 @@ class Current:
         self._looked = time.monotonic()
 
     def overdue(self) -> float | None:
-        """Return for how many seconds it has been time to look again, None before; one of several callers is told."""
+        """Return for how many seconds a new look has been due, None if it is not; one of several callers gets it."""
         now = time.monotonic()
         late = now - self._looked - _LOOK_AGAIN
         if late <= 0:
@@ -281,5 +281,5 @@ class Current:
             run_folder, labels, images = self._given
             same = fresh.uuid == index.uuid
             self.shown = self.shown.over(fresh) if same else RunView(run_folder, fresh, labels, images)
-        except (ValueError, OSError):  # it is being written, corrupt or gone: what is open stays in use
+        except (ValueError, OSError):  # it is being written, corrupt or gone: the open one stays in use
             return

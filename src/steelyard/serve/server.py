@@ -21,7 +21,7 @@ from steelyard.serve.run_view import images_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_CONNECTIONS = 512
-_SWITCH = 0.001  # seconds after which a thread that works lets the event loop go on
+_SWITCH = 0.001  # seconds after which a busy thread yields to the event loop
 _GRACE = 5  # seconds for requests in progress when asked to stop
 
 
@@ -62,7 +62,7 @@ def run_server(
             lines.append(f"Answers go to {review.file}; whoever has that address can give them.")
         lines += [] if local else ["Beware: others in the network can see its images."]
         sys.setswitchinterval(_SWITCH)
-        with handling(lambda *_: None):  # Uvicorn raises the signal that stopped it once more at its end
+        with handling(lambda *_: None):  # Uvicorn raises the signal that stopped it again at its end
             _Server(settings, [line for line in lines if line]).run(sockets=[listening])
 
 

@@ -19,7 +19,7 @@ from steelyard.run.locate import run_config
 from steelyard.search import Index
 
 MOST_JUDGED = 20_000
-"""Items that a label is judged on; of more, so many are taken evenly."""
+"""Maximum number of items that a label is measured on; of more, an even sample is taken."""
 PARTS = ("test", "validation", "training")
 
 

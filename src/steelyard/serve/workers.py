@@ -63,7 +63,7 @@ class AnswerCache:
             task = asyncio.ensure_future(make())
             self._underway[key] = task
             task.add_done_callback(lambda done: self._done(key, done))
-        return await asyncio.shield(self._underway[key])  # one client that goes away does not take it from the others
+        return await asyncio.shield(self._underway[key])  # a client that disconnects must not cancel it for the others
 
     def _done(self, key: Hashable, done: asyncio.Future[bytes]) -> None:
         del self._underway[key]

@@ -1,4 +1,4 @@
-"""The one loop."""
+"""The training loop."""
 
 from steelyard.training.loop import Outcome, train
 from steelyard.training.settings import (

@@ -1,4 +1,4 @@
-"""Images varied at random, on the device where they lie: a pure function of (seed, epoch, draw)."""
+"""Random variations of images, on their own device: a pure function of (seed, epoch, draw)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def uniforms(settings: AugmentSettings, seed: int, epoch: int, draws: Tensor) ->
 
 
 def varied(images: Tensor, settings: AugmentSettings, u: Tensor) -> Tensor:
-    """Return images varied by the random numbers `u` (B, R); what is laid over them is another matter (`overlaid`)."""
+    """Return images varied by the random numbers `u` (B, R); overlays are made by `overlaid`."""
     if settings.rotate > 0 or settings.scale > 0 or settings.shear > 0 or settings.elastic > 0:
         images = _warped(images, settings, u)
     if settings.resized_crop > 0:
@@ -154,8 +154,8 @@ def union(one: Tensor, other: Tensor) -> Tensor:
 
 
 def check_overlay(chance: float, objective: Objective) -> None:
-    """Refuse an objective that keeps something for every item by its number, which two in one do not have, or that
-    takes one label an item.
+    """Refuse an objective that stores values of each item, which two merged items do not have, or that takes one label
+    per item.
     """
     if chance > 0 and isinstance(objective.loss, SoftmaxLDAM):
         raise ValueError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
+from steelyard._arrays import slices
 from steelyard.balance.processes import n_processes
 from steelyard.balance.samplers import ClassAware, PlannedSampler, Shuffled, Undersample
 from steelyard.data.dataset import ArrayDataset, as_inputs, as_tensor
@@ -63,6 +64,21 @@ def item_frequencies(settings: SamplerSettings, labels: Labels, seed: int) -> ND
     return None
 
 
+def drawn_odds(settings: SamplerSettings, labels: Labels, seed: int) -> NDArray[np.float64] | None:
+    """Return by how much undersampling raises the odds of each label, (L,); None for other samplers."""
+    if settings.kind != "undersample":
+        return None
+    chances = item_frequencies(settings, labels, seed)
+    assert chances is not None
+    present, known = np.zeros(labels.n_labels), np.zeros(labels.n_labels)
+    for rows in slices((labels.n_items, labels.n_labels), 1 << 24):
+        values = labels.rows(np.arange(labels.n_items)[rows])
+        present += chances[rows] @ np.where(values >= 0, values, 0)
+        known += chances[rows] @ (values >= 0)
+    odds = (present + 0.5) / (known - present + 0.5)
+    return np.asarray(odds * (labels.n_known - labels.counts + 0.5) / (labels.counts + 0.5))
+
+
 class Batches(ABC):
     """The batches of every epoch, each a pure function of (seed, epoch, step).
 
@@ -103,7 +119,7 @@ def check_share(batch_size: int, n_processes: int) -> None:
 
 
 class Resident(Batches):
-    """Batches of arrays that lie in the memory of the training device; nothing is copied but the rows of a batch."""
+    """Batches of arrays that lie in the memory of the training device; only the rows of a batch are copied."""
 
     def __init__(
         self, data: ArrayDataset | Subset, sampler: PlannedSampler, batch_size: int, device: torch.device

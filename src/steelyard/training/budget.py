@@ -10,17 +10,17 @@ from steelyard.labels import Labels
 from steelyard.training.settings import AUTOMATIC, Monitor, SamplerSettings, ScheduleSettings, TrainSettings
 
 STEPS = 2000
-"""Steps that a network on features is given at least, where that takes no more than `EPOCHS[1]` epochs."""
+"""Minimum number of steps for a network on features, within `EPOCHS[1]` epochs."""
 EPOCHS = (30, 100)
 """Minimum and maximum number of epochs; images, whose steps are expensive, always get the minimum."""
 BATCHES = (16, 128)
 """The smallest and the largest batch."""
 PER_EPOCH = 20
-"""Steps of an epoch that a batch is to leave, where its size allows it."""
+"""Steps per epoch that the batch size should allow."""
 WARM_UP = 0.05
 """The share of all epochs over which the rate rises."""
 PATIENCE = (5, 0.2)
-"""Epochs without a better monitor before training stops: so many, or this share of all if that is more."""
+"""Epochs without a better monitor before training stops: a number, or this share of all epochs if that is more."""
 
 
 class Workload(NamedTuple):

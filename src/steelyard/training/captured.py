@@ -92,7 +92,7 @@ class Captured(Eager):
         left = self.batches.order()
         total = first + len(left)
         if total > len(self.order):
-            self._forget()  # graphs know only the old places
+            self._forget()  # graphs only know the old addresses
             room = max(total, len(self.batches.targets))
             self.order = torch.zeros(room, dtype=torch.int64, device=self.device)
             self.table = torch.zeros(-(-room // self.share), len(self.scalars), device=self.device)
@@ -168,7 +168,7 @@ class Captured(Eager):
         self.at += 1
 
     def close(self) -> None:
-        """Give back what the steps needed."""
+        """Release what the steps needed."""
         self.job.objective.overlap()
         self._forget()
 
@@ -278,7 +278,7 @@ def _lay_out(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _renew_generator(device: torch.device, state: Tensor) -> None:
-    """Give the device's random numbers a new state: a recording that failed leaves the old one waiting for its end."""
+    """Give the device's random generator a new state: after a failed capture the old one cannot be used."""
     fresh = torch.Generator(device)
     fresh.set_state(state)
     torch.cuda.default_generators[device.index].graphsafe_set_state(fresh.graphsafe_get_state())

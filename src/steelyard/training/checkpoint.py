@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of training in one file, from which it resumes exactly."""
+"""Checkpoints: the complete state of training in one file, from which it resumes exactly."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ _ENTRY = "steelyard"
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Write named tensors and plain JSON notes as one safetensors file, with a checksum of each.
 
-    What is the same gives the same bytes: the library keeps the entries of its metadata in an order that changes from
-    file to file, so there is but one.
+    Equal content gives equal bytes: the order of the library's metadata entries varies from file to file, so there is
+    only one entry.
     """
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(notes, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Several processes that train one model: where one fails, one line says why, and none is left waiting."""
+"""Several processes that train one model: if one fails, one line says why, and none is left waiting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def together(work: Callable[[], Found]) -> Found:
-    """Do `work` in every process; where it fails, the first process in which it does says why, and all of them end."""
+    """Do `work` in every process; if it fails, the first process in which it does says why, and all of them end."""
     if n_processes() == 1:
         return work()
     mistake: Exception | None = None
@@ -31,7 +31,7 @@ def together(work: Callable[[], Found]) -> Found:
         mistake = error
     try:
         failed = torch.cat(group.gathered(torch.tensor([mistake is not None])))
-    except RuntimeError:  # one that failed has said why, and is gone already
+    except RuntimeError:  # a process that failed has said why, and has ended
         raise SystemExit(2) from None
     if not bool(failed.any()):
         return result

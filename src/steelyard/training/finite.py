@@ -1,4 +1,4 @@
-"""A loss that is not a number stops training, in words that help."""
+"""Stop training if the loss is not finite, and say where and why."""
 
 from __future__ import annotations
 

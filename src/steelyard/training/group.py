@@ -1,4 +1,4 @@
-"""The processes of one training job: `torchrun` starts them, this file says who is who."""
+"""The processes of one training job, which `torchrun` starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from steelyard.balance.processes import n_processes
 def joined() -> Iterator[None]:
     """Join the process group that `torchrun` prepared, if it did, and leave it in the end.
 
-    After a failure it is not left: that would wait for the other processes, which may be gone or wait themselves.
+    After a failure it is not left, which would wait for other processes that may have ended or wait themselves.
     """
     launched = "WORLD_SIZE" in os.environ and "RANK" in os.environ and not dist.is_initialized()
     if not launched:
@@ -39,7 +39,7 @@ def rank() -> int:
 
 
 def is_first() -> bool:
-    """Return whether this process is the one that writes and speaks."""
+    """Return whether this process is the one that writes and prints."""
     return rank() == 0
 
 
@@ -60,7 +60,7 @@ def barrier() -> None:
 
 
 def agreed(value: bool) -> bool:
-    """Return whether any process of the job says so; every process must call it."""
+    """Return whether any process of the job passed True; every process must call it."""
     if n_processes() == 1:
         return value
     flag = torch.tensor(int(value))

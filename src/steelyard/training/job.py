@@ -25,7 +25,7 @@ _COUNTED = ("epoch", "step", "stopped_early", "seconds", "seconds_before", "best
 
 
 class Job:
-    """A training under way: network, objective, optimizer, average, scaler, random numbers, and how far it is.
+    """A training in progress: network, objective, optimizer, average, scaler, random numbers, and its position.
 
     `epoch` and `step` say what comes next; `sums` are the epoch's losses so far, weighted by items; `seconds` are those
     of training so far, `seconds_before` those when the epoch began.
@@ -80,7 +80,7 @@ class Job:
         return value < self.best if monitor in LOWER_IS_BETTER else value > self.best
 
     def kept(self) -> dict[str, Tensor]:
-        """Return what an epoch is remembered by: the weights, and what the objective's probabilities need."""
+        """Return what is kept of an epoch: the weights, and what the objective's probabilities need."""
         learned = dict(self.objective.named_parameters())
         needed = {name: value for name, value in module_tensors(self.objective).items() if name not in learned}
         return prefixed("model", module_tensors(self.shown)) | prefixed("objective", needed)
@@ -126,7 +126,7 @@ class Job:
         if notes["scaler"]:
             self.scaler.load_state_dict(notes["scaler"])
         sums, self.n_seen = notes["sums"], notes["n_seen"]
-        if not group.is_first():  # what all processes counted together lies with the first one
+        if not group.is_first():  # the first process holds the sums over all processes
             sums, self.n_seen = dict.fromkeys(sums, 0.0), 0
             if self.objective.masking is not None:
                 self.objective.masking.histogram.zero_()

@@ -147,7 +147,7 @@ class _LoopState:
         validate: Validate | None,
         watch: Watch,
     ) -> None:
-        """Put data, network and objective where they are needed, and take up the last checkpoint, if there is one."""
+        """Move data, network and objective to the device, and resume from the last checkpoint, if there is one."""
         check_overlay(settings.augment.overlay, objective)
         self.settings, self.schedule, self.top_lr, self.labels = settings, schedule, optimizer.lr, data.labels
         self.validate, self.watch = validate, watch
@@ -187,7 +187,7 @@ class _LoopState:
         """Of the epoch under way, and of the step taken last."""
 
     def run_epoch(self, stop: Event) -> None:
-        """Take the steps that are left of the job's epoch."""
+        """Take the remaining steps of the job's epoch."""
         job, settings, started = self.job, self.settings, self._clock()
         if job.step == 0:
             job.seconds_before = job.seconds
@@ -242,7 +242,7 @@ class _LoopState:
             raise Stopped(f"stopped after epoch {job.epoch - 1}; run the same command again to continue")
 
     def outcome(self) -> Outcome:
-        """Return what came of it; the objective gets the class weights of the epoch that is kept."""
+        """Return the outcome; the objective gets the class weights of the epoch that is kept."""
         job, settings, records = self.job, self.settings, self.history.records
         keeps_best = settings.keep == "best" and job.best_epoch > 0
         chosen = self.checkpoints.load_best(job.best_file) if keeps_best and group.is_first() else job.kept()

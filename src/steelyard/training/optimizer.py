@@ -17,7 +17,7 @@ def make_optimizer(
     """Return the optimizer of [optimizer]; a group's `share` is its multiple of the learning rate.
 
     Backbone and head have their own rates; the objective's parameters (ROLE's estimates) theirs, and do not decay.
-    A `fused` one runs in few kernels on a GPU, and lets its rates lie there.
+    A `fused` one runs in few kernels on a GPU, with its learning rates on the device.
     """
     backbone = getattr(model, "backbone", None)
     inner = {id(p) for p in backbone.parameters()} if isinstance(backbone, nn.Module) else set()

@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from steelyard._extras import needed
 
 SECONDS = 30.0
-"""Number of plain lines printed per epoch."""
+"""Seconds between plain lines within an epoch."""
 
 
 class Watch:
-    """Shows nothing; the others say more."""
+    """Progress display that shows nothing; base of the others."""
 
     def begin(self, epoch: int, step: int, epochs: int) -> None:
         """Training starts, or resumes, at `step` of `epoch`."""
@@ -29,11 +29,11 @@ class Watch:
         """An epoch is done; `record` is its line in the history."""
 
     def end(self) -> None:
-        """Training is over, one way or another."""
+        """Training has ended, in whatever way."""
 
 
 class Lines(Watch):
-    """A line an epoch, and one every half a minute within it."""
+    """Prints one line per epoch, and one every half minute within it."""
 
     def __init__(self, console: Console) -> None:
         self.console, self._last = console, time.monotonic()
@@ -41,7 +41,7 @@ class Lines(Watch):
     def begin(self, epoch: int, step: int, epochs: int) -> None:
         """Print where training resumes."""
         if 1 < epoch <= epochs or step > 0:
-            self.console.print(f"Going on with epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
+            self.console.print(f"Resuming at epoch {epoch} of {epochs}, step {step + 1}.", highlight=False)
 
     def step(self, epoch: int, step: int, steps: int) -> None:
         """Print a line now and then."""
@@ -56,7 +56,7 @@ class Lines(Watch):
 
 
 class Bar(Lines):
-    """A bar for the epoch under way, above it a line for each that is done."""
+    """Shows a bar for the current epoch, and above it one line per finished epoch."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -76,7 +76,7 @@ class Bar(Lines):
         self._progress.update(self._task, description=f"epoch {epoch}/{self._epochs}", completed=step, total=steps)
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
 

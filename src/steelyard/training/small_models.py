@@ -51,7 +51,7 @@ class OutOfFold(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """Logistic regression on the same items: what a user would otherwise do."""
+    """Logistic regression on the same items, the usual alternative."""
 
     out_of_fold: Tensor
     """Log-odds (N, L) of the training items."""
@@ -100,30 +100,45 @@ def annotated_sentence(names: Sequence[str], only: Sequence[int]) -> str:
 
 
 def annotated_share(labels: Labels, only: Sequence[int], per_item: float) -> NDArray[np.float64]:
-    """Return the share of each label's positives that was annotated, (L,), NaN for labels with known negatives.
+    """Return the share of each label's positives that was annotated, (L,): NaN for labels with known negatives.
+
+    Nothing is known of it without `per_item`: then it is 1, and probabilities are those of being annotated.
 
     Args:
         labels: of training, unknown ones taken as absent.
         only: the labels of which only positives are known.
-        per_item: how many of those labels an item has on average.
+        per_item: how many of those labels an item has on average, 0 where nobody knows.
     """
     columns = list(only)
+    share = np.full(labels.n_labels, np.nan)
+    if not per_item:
+        share[columns] = 1
+        return share
     observed = float(labels.counts[columns].sum()) / len(labels)
     if per_item < observed:
         raise ValueError(
             f"--positives-per-item is {per_item:g}, but items have {observed:.3g} annotated labels on average: give "
             "more than that"
         )
-    share = np.full(labels.n_labels, np.nan)
     share[columns] = observed / per_item
     return share
 
 
-def scaled_sentence(only: Sequence[int], per_item: float) -> str:
-    """Return what was done about labels whose negatives are not known, where their number per item is."""
+def annotated_note(names: Sequence[str], share: NDArray[np.float64], per_item: float = 0.0) -> str:
+    """Return what probabilities mean for labels of which training knew positives alone.
+
+    Args:
+        names: of all labels.
+        share: of `annotated_share`.
+        per_item: as given for it, 0 to leave it out of the sentence.
+    """
+    only = np.flatnonzero(~np.isnan(share)).tolist()
+    if (share[only] == 1).all():
+        return annotated_sentence(names, only)
+    to = f"so that items have {per_item:g} of them on average, " if per_item else ""
     return (
-        f"of {len(only)} labels only positives are known: their probabilities are scaled so that items have "
-        f"{per_item:g} of them on average, as if positives had been annotated at random; scores here are of annotations"
+        f"of {len(only)} labels only positives are known: their probabilities are scaled {to}as if positives had been "
+        "annotated at random; scores on such items are of annotations"
     )
 
 
@@ -166,8 +181,9 @@ def linear(data: Any, objective: Objective, device: torch.device, seed: int) -> 
     trial, fits = model.chosen()
     logits = torch.empty(targets.shape)
     for fold, fit in fits.items():
-        held = view.items.split(fold)[1]
-        logits[held.cpu()] = fit.logits(view.rotation.x[held]).cpu()
+        rows, held = view.items.split(fold)
+        shift = view.items.level_shift(rows, model.loss)
+        logits[held.cpu()] = (fit.logits(view.rotation.x[held]) + shift).cpu()
     fit = _of_features(model.refit(trial.strength), view)
     return fit, OutOfFold(logits, targets, view.items.folds), trial.converged
 

@@ -24,8 +24,8 @@ def start_at_prior(model: Model, objective: Objective, data: Any, settings: Trai
     """Start the model where the objective is stationary, and return whether it is one that can.
 
     Every label's bias becomes the logit at which the loss's link gives Σa/(Σa+Σb), the label's frequency as rule,
-    masks, weights and sampler will show it in the first epoch; the last weights become 0. Left as they are: models
-    with `model.bias` "zero", the cosine head, which has no bias, and losses without a link (two-way, LDAM's softmax).
+    masks, weights and sampler will show it in the first epoch; the last weights become 0. Not changed: models with
+    `model.bias` "zero", the cosine head, which has no bias, and losses without a link (two-way, LDAM's softmax).
     Nothing random is drawn, so a run that goes on from a checkpoint computes the same and then takes its weights.
 
     Args:

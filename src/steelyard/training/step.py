@@ -98,7 +98,7 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 class Eager:
-    """Steps as Python runs them, batch by batch: the reference, and the way for whatever cannot be captured.
+    """Steps run by Python, batch by batch: the reference, and the fallback for whatever cannot be captured.
 
     Args:
         forward: inputs, targets, index → total, parts, logits.
@@ -174,4 +174,4 @@ class Eager:
         self.join()
 
     def close(self) -> None:
-        """Give back what the steps needed: nothing."""
+        """Release what the steps needed: nothing."""

@@ -23,9 +23,9 @@ from steelyard.data.sparse import SparseRows
 FILE = "inputs.json"
 _FORMAT, _VERSION = "steelyard inputs", 1
 MOST_TERMS = 20_000
-"""Words, and pairs of words, those that occur most often."""
+"""Number of words, and of pairs of words, that are kept: the most frequent ones."""
 MOST_PARTS = 60_000
-"""Parts of words, those that occur most often."""
+"""Number of parts of words that are kept: the most frequent ones."""
 PAIRS = 0.5
 """Weight of pairs of words beside words."""
 _FEWEST_WITH_PART = 3
@@ -57,7 +57,7 @@ class Numbers:
 
     @classmethod
     def fitted(cls, values: Any) -> Numbers:
-        """Return what takes as many numbers per item."""
+        """Return an encoder for as many numbers per item."""
         return cls(1 if values.ndim == 1 else values.shape[1])
 
     def features(self, values: Any) -> Any:
@@ -138,7 +138,7 @@ class TfIdf:
 
 @final
 @dataclass(frozen=True)
-class Terms:
+class TextTerms:
     """TF-IDF of words, pairs of words and parts of words side by side, of norm 1 together.
 
     blocks: TF-IDF of each kind of terms.
@@ -151,7 +151,7 @@ class Terms:
     takes: ClassVar[Kind] = "text"
 
     @classmethod
-    def fitted(cls, values: Any) -> Terms:
+    def fitted(cls, values: Any) -> TextTerms:
         """Count the terms of texts: words of two items if there are any, else of one; pairs and parts if there are any.
 
         Kinds are counted apart, since frequent pairs would crowd out the rare words that name rare labels. Parts that
@@ -169,7 +169,7 @@ class Terms:
         return cls(blocks, weights)
 
     @classmethod
-    def of_description(cls, content: dict[str, Any]) -> Terms:
+    def of_description(cls, content: dict[str, Any]) -> TextTerms:
         """Return what `asdict` described."""
         return cls(tuple(TfIdf(**_tuples(block)) for block in content["blocks"]), tuple(content["weights"]))
 
@@ -203,7 +203,7 @@ def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
-_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf, Terms)}
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Numbers, Categories, TfIdf, TextTerms)}
 _DEFAULT: dict[Kind, Any] = {kind.takes: kind for kind in _KINDS.values()}
 
 
@@ -219,7 +219,7 @@ class Encoder:
 
     @classmethod
     def fitted(cls, data: MixedDataset, texts: ColumnEncoder | None = None) -> Encoder:
-        """Return what encodes such items; no label is looked at.
+        """Return an encoder for such items; labels are not looked at.
 
         Args:
             data: the training items.
@@ -298,7 +298,7 @@ _PLURAL = {"number": "numbers", "category": "categories", "text": "texts"}
 def _loaded(entry: dict[str, Any], run: Path) -> ColumnEncoder:
     if (name := entry.pop("kind")) == Sentences.kind:
         return Sentences.of_description(entry, run)
-    if name == Terms.kind:
-        return Terms.of_description(entry)
+    if name == TextTerms.kind:
+        return TextTerms.of_description(entry)
     encoder: ColumnEncoder = _KINDS[name](**_tuples(entry))
     return encoder

@@ -20,9 +20,9 @@ TEXTS = "text"
 FEATURES = "feature columns"
 """Name of all numeric columns of a manifest together, beside a text column."""
 FEWEST_WORDS = 4
-"""Words of a cell, on average, from which on a column of texts is read as prose."""
+"""Mean number of words per cell from which a column of texts counts as prose."""
 MOST_CATEGORIES = 1000
-"""Different texts of a column up to which they are categories."""
+"""Maximum number of distinct texts of a column of categories."""
 
 
 class Column(NamedTuple):
@@ -44,7 +44,7 @@ class Column(NamedTuple):
 
 
 def category_column(cells: Any) -> Column:
-    """Return texts as categories: white space around them does not count, and a blank cell is of none."""
+    """Return texts as categories: surrounding white space does not count, and a blank cell has no category."""
     texts = pc.utf8_trim_whitespace(cells.cast(pa.string()))
     return Column("category", pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts))
 

@@ -118,7 +118,7 @@ def _transformers() -> Any:
 def download(name: str) -> str:
     """Fetch a model from the Hugging Face Hub, its safetensors and tokenizer alone; return hf:FOLDER of it.
 
-    Called for `--download` alone, never for what a run's configuration says.
+    Called for `--download` only, never for a name in a configuration.
     """
     folder = Path(name.removeprefix(PREFIX)).expanduser()
     if folder.is_dir():

@@ -18,7 +18,7 @@ from steelyard.labels import UNKNOWN, Labels
 
 Table: TypeAlias = NDArray[np.float32]
 
-# quantifiers are possessive: a long line that does not match must not be tried in every way
+# quantifiers are possessive, so that a long line without a match is not tried in every way
 _NUMBER = r"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _IS_NUMBER = re.compile(_NUMBER)

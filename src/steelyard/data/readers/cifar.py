@@ -120,7 +120,7 @@ def _python(files: list[Path], key: str, meta: Path, names_key: str) -> ArrayDat
 
 
 def _entry(content: Any, key: str, kind: type, path: Path) -> Any:
-    """The value of `key` in a pickled dict, whose keys are bytes when Python 2 wrote it."""
+    """Return the value of `key` in a pickled dict, whose keys are bytes if Python 2 wrote it."""
     value = content.get(key.encode(), content.get(key)) if isinstance(content, dict) else None
     if not isinstance(value, kind):
         raise damaged(path, f"it has no {kind.__name__} {key!r} and is not the owners' file")

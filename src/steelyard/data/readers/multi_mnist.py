@@ -201,7 +201,7 @@ def _check_digits(images: ArrayLike, classes: ArrayLike) -> tuple[Images, Index]
     if digits.ndim != 3 or digits.shape[1:] != (28, 28) or digits.dtype != np.uint8:
         raise ValueError(f"images has shape {digits.shape} and dtype {digits.dtype}: give (M, 28, 28) of uint8")
     if which.shape != (len(digits),) or which.dtype.kind not in "iu":
-        raise ValueError(f"classes has shape {which.shape} and dtype {which.dtype}: give one digit an image")
+        raise ValueError(f"classes has shape {which.shape} and dtype {which.dtype}: give one digit per image")
     if not np.array_equal(np.unique(which), np.arange(10)):
         raise ValueError(f"classes holds the digits {np.unique(which).tolist()}: give each of 0 to 9 at least once")
     return digits, which.astype(np.int64)

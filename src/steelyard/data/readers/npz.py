@@ -104,7 +104,7 @@ def _with_sparse(arrays: dict[str, Any], path: PathLike) -> dict[str, Any]:
 
 
 def array_names(path: PathLike) -> set[str]:
-    """Return the names of the arrays in an `.npz` file; none where it is corrupt, which `read_arrays` says better."""
+    """Return the names of the arrays in an `.npz` file; none if it is corrupt, which `read_arrays` reports."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
@@ -132,7 +132,7 @@ def read_array(path: PathLike) -> NDArray[Any]:
 
 
 def _begun(file: BinaryIO) -> BinaryIO:
-    """Return a file that begins as numpy's do; any other `numpy.load` takes for a pickle, and advises to load it."""
+    """Return a file that begins like numpy's files; `numpy.load` would take any other for a pickle."""
     if not file.read(8).startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
         raise ValueError("it does not begin as one does")
     file.seek(0)

@@ -1,4 +1,4 @@
-"""NUS-WIDE as its owners publish it: lists of images, a list of concepts, one file of 0 and 1 a concept."""
+"""NUS-WIDE as its owners publish it: lists of images, a list of concepts, one file of 0 and 1 per concept."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ def read_pickle(path: PathLike) -> Any:
         return _plain(_PlainUnpickler(content).load(), {})
     except DataError as error:
         raise DataError(f"{path} {error}") from None
-    except Exception as error:  # whatever the bytes provoke: the file is not what it should be
+    except Exception as error:  # whatever the bytes raise: the file is not what it should be
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise damaged(path, f"it is not a readable pickle ({reason:.80}), but truncated or corrupt") from None
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """In Python, for the one in C lets a file number an object so high that its table of them fills the memory."""
+    """The unpickler of Python; in that of C a file may number an object so high that its table fills the memory."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content), encoding="bytes")
@@ -41,7 +41,7 @@ class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
 
     def load_bytearray8(self) -> None:
-        """Take as many bytes as there are, not room for as many as the file says."""
+        """Read the bytes that are there, without reserving memory for as many as the file announces."""
         length = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
         content = self.read(length)  # type: ignore[attr-defined]
         if len(content) != length:

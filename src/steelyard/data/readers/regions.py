@@ -159,7 +159,7 @@ def vqa_regions(root: PathLike, split: str, answers: int | Sequence[str] = 3129)
     """Return VQA v2 with the features of image regions that lie beside its questions.
 
     `regions/{split}.npy` holds them, (M, R, F), `regions/{split}_ids.npy` the COCO number of each of the M images, and
-    `regions/words.txt`, if it is there, the words that have numbers, one a line; else they are those of the training
+    `regions/words.txt`, if it is there, the words that have numbers, one per line; else they are those of the training
     questions, whichever split is read, so that a word always has the same number.
 
     Arguments: `root`, `split`, `answers`: see `vqa`.
@@ -247,7 +247,7 @@ def convert_regions(
 
 
 def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
-    """The number of an image and the features of its boxes."""
+    """Return the number of an image and the features of its boxes."""
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) not in _FIELDS:
         raise DataError(
@@ -269,5 +269,5 @@ def _read(line: str, where: str) -> tuple[int, NDArray[np.float32]]:
 
 
 def _write_header(out: BinaryIO, shape: tuple[int, int, int]) -> None:
-    """Write the head of a .npy file of float16; numpy leaves room in it for any number of images."""
+    """Write the header of a .npy file of float16; numpy leaves space in it for any number of images."""
     np.lib.format.write_array_header_1_0(out, {"descr": "<f2", "fortran_order": False, "shape": shape})

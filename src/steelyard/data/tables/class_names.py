@@ -1,4 +1,4 @@
-"""A file of class names: what labels are called that the data gives as ids."""
+"""Read names of labels that the data gives as ids."""
 
 from __future__ import annotations
 

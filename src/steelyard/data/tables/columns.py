@@ -55,7 +55,7 @@ class Columns:
         return name
 
     def split_column(self) -> str | None:
-        """Return the column that is named as one that tells the parts is, and does."""
+        """Return the column whose name and cells tell the splits."""
         return next((c for c in self.free("text") if plain(c) in SPLITS and tells_parts(self.cells[c])), None)
 
     def path_column(self) -> str | None:
@@ -79,7 +79,7 @@ class Columns:
 
 
 def kind_of(column: Any) -> str:
-    """Say what the cells of a column look like: blank, label, number, text, list, vector, other."""
+    """Return what the cells of a column look like: blank, label, number, text, list, vector, other."""
     column = without_decimals(column)
     kind = column.type
     if is_list(kind):
@@ -100,7 +100,7 @@ def kind_of(column: Any) -> str:
 
 
 def is_numeric(column: Any) -> bool:
-    """Can every cell be a feature?"""
+    """Return whether every cell can be a feature."""
     kind = column.type
     if is_text(kind):
         fits = pc.all(_are_numbers(column)).as_py() is not False
@@ -116,7 +116,7 @@ def _are_numbers(column: Any) -> Any:
 
 
 def mostly_values(column: Any) -> bool:
-    """Do at least half of the cells that are not blank say 1, 0 or −1, the others at most three other things?"""
+    """Return whether at least half of the non-blank cells say 1, 0 or −1, and the others at most three other values."""
     times, hard = _tally(without_decimals(column))
     return bool(2 * times[hard].sum() >= times.sum() and np.count_nonzero(times[~hard]) <= 3)
 
@@ -135,30 +135,30 @@ def _tally(column: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def plain(name: str) -> str:
-    """The name of a column in lower case without marks and spaces, as in the sets of names above."""
+    """Return the name of a column in lower case without marks and spaces, as in the sets of names above."""
     return re.sub(r"[\W_]", "", name).lower()
 
 
 def family(name: str) -> str:
-    """The name of a column without the number at its end; nothing if it has none."""
+    """Return the name of a column without the number at its end; "" if it has none."""
     match = re.fullmatch(r"(.*?)\d+", name, re.S)
     return match[1] + "#" if match else ""
 
 
 def looks_like_files(column: Any) -> bool:
-    """Do most of the first cells end as the names of image files do?"""
+    """Return whether most of the first cells end like names of image files."""
     cells = [text.lower() for text in encode(column)[1][:20].to_pylist()]
     return 2 * sum(1 for cell in cells if cell.endswith(EXTENSIONS)) > len(cells)
 
 
 def tells_parts(column: Any) -> bool:
-    """Are most of the different texts in a column names of parts, such as train and val?"""
+    """Return whether most of the distinct texts in a column are names of splits, such as train and val."""
     words = [text.lower() for text in encode(column)[1].to_pylist()]
     return 2 * sum(word in WORDS for word in words) > len(words)
 
 
 def repeats(column: Any) -> bool:
-    """Does a text occur twice?"""
+    """Return whether a text occurs twice."""
     codes, texts = encode(column)
     return bool(len(texts) < len(codes))
 
@@ -182,7 +182,7 @@ def _is_strange(kind: Any) -> bool:
 
 
 def is_category(column: Any) -> bool:
-    """Are the cells texts, and none of them a number? Then a column that is named as an input holds categories."""
+    """Return whether the cells are texts, none of them a number: as an input, such a column holds categories."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return False

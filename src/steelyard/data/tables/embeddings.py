@@ -1,4 +1,4 @@
-"""Embeddings that were computed elsewhere, in a file of their own beside a manifest of labels."""
+"""Read embeddings that were computed elsewhere, from a file of their own beside a manifest of labels."""
 
 from __future__ import annotations
 

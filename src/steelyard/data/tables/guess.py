@@ -31,11 +31,11 @@ from steelyard.data.tables.columns import (
     repeats,
 )
 from steelyard.data.tables.manifest import Manifest, encode
-from steelyard.data.tables.separators import are_lists, separator_of
+from steelyard.data.tables.separators import are_lists, marks_join_labels, separator_of
 from steelyard.labels.ids import several
 
 ONE_LABEL = "none"
-"""The `separator` of a column in which a cell is one label, whatever it holds."""
+"""Value of `separator` for a column in which each cell is one label, whatever it holds."""
 _BETWEEN = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 
 OF_TABLES = (
@@ -127,7 +127,7 @@ class Guess:
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
-        """Say in one paragraph how the manifest is read and which argument changes what."""
+        """Describe in one paragraph how the manifest is read and which arguments change that."""
         between = _BETWEEN.get(source.delimiter or "", repr(source.delimiter))
         kind = "Parquet" if source.is_parquet else f"{between}-separated text"
         says = [f"{source.path} is read as {kind} in {self.form} form"]
@@ -205,7 +205,7 @@ def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:
     return dataclasses.replace(guessed, unused=tuple(c for c in source.columns if c not in used))
 
 
-class _Inputs(NamedTuple):
+class _InputColumns(NamedTuple):
     """Parts of the input, named as in `Guess`."""
 
     images: Path | None
@@ -214,7 +214,9 @@ class _Inputs(NamedTuple):
     categories: tuple[str, ...]
 
 
-def _inputs(columns: Columns, given: Guess, item: str | None, form: Form, texts: Sequence[str], near: bool) -> _Inputs:
+def _inputs(
+    columns: Columns, given: Guess, item: str | None, form: Form, texts: Sequence[str], near: bool
+) -> _InputColumns:
     """Return the input: images, else texts, else the columns of numbers; `texts` are the columns of sentences."""
     source, images, text = columns.source, given.images, given.text
     own = given.embeddings is None  # whether the input is in the manifest, or named by it
@@ -236,7 +238,7 @@ def _inputs(columns: Columns, given: Guess, item: str | None, form: Form, texts:
         features = tuple(name for name in source.columns if name in numbers)
     if near and own and images is None and not (features or text or categories) and item is not None:
         images = folder_near(source.path, encode(columns.cells[item])[1].to_pylist()[:20])
-    return _Inputs(images, text, features, categories)
+    return _InputColumns(images, text, features, categories)
 
 
 def _check(source: Manifest, given: Guess) -> None:
@@ -282,7 +284,7 @@ def _check(source: Manifest, given: Guess) -> None:
 
 
 def _look_again(columns: Columns, given: Guess) -> set[str]:
-    """Look again at kinds that the names of the columns put right; return the families of numbered columns."""
+    """Correct kinds of columns by their names; return the families of numbered columns."""
     for name, kind in columns.kinds.items():  # the number of a fold is neither a label nor an input
         if plain(name) in FOLDS and kind in ("number", "label") and name not in columns.taken:
             columns.kinds[name] = "other"
@@ -322,8 +324,12 @@ def _form(columns: Columns, given: Guess, id: str | None) -> tuple[str | None, s
         form = "wide"
     elif columns.kinds[column] == "list":
         form = "list"
-    else:
-        form = "long" if value is not None or (id is not None and repeats(columns.cells[id])) else "list"
+    elif value is not None:
+        form = "long"
+    else:  # an id that occurs twice among lists of labels is a mistake, which reading them names
+        several_rows = id is not None and repeats(columns.cells[id])
+        joined = several_rows and marks_join_labels(encode(columns.cells[column])[1].to_pylist())
+        form = "long" if several_rows and not joined else "list"
     return column, columns.take(value) if form == "long" else None, form
 
 
@@ -337,7 +343,7 @@ def _wide_labels(columns: Columns, given: Guess, numbered: set[str]) -> tuple[st
 
 
 def _names_column(columns: Columns, given: Guess) -> str | None:
-    """The column that holds the names of labels, if there is one."""
+    """Return the column that holds the names of labels, if there is one."""
     named = [name for name in columns.free("text", "list", "number") if plain(name) in LABELS]
     if named := named or columns.free("list"):
         return named[0]
@@ -346,7 +352,7 @@ def _names_column(columns: Columns, given: Guess) -> str | None:
 
 
 def _value_column(columns: Columns, given: Guess) -> str | None:
-    """The column that holds the values of labels in long form, if there is one."""
+    """Return the column that holds the values of labels in long form, if there is one."""
     if named := [name for name in columns.free("label", "number") if plain(name) in VALUES]:
         return named[0]
     flags = columns.free("label") if given.form == "long" else []
@@ -354,7 +360,7 @@ def _value_column(columns: Columns, given: Guess) -> str | None:
 
 
 def _beside(source: Manifest, cell: str) -> bool:
-    """Is there an image of this name beside the manifest?"""
+    """Return whether there is an image of this name beside the manifest."""
     name = cell.strip()
     return name.lower().endswith(EXTENSIONS) and is_file(str(source.path.parent / name))
 

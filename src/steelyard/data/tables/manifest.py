@@ -1,4 +1,4 @@
-"""A table of the user's own on disk, CSV or Parquet: its columns as Arrow arrays, its mistakes in one line."""
+"""A user's table on disk, CSV or Parquet: its columns as Arrow arrays, its mistakes in one line."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from steelyard.data.files import DataError, check_regular
+from steelyard.data.tables.decimals import has_decimal_commas, with_points
 
 BLANK = ("", "nan", "NaN", "NAN", "na", "NA", "n/a", "N/A", "null", "NULL", "Null", "none", "None", "NONE", "?")
 """Blank cells."""
@@ -75,6 +76,7 @@ class Manifest:
         if not self.is_parquet and self.path.suffix.lower() in (".parquet", ".pq"):
             raise DataError(f"{path} is not a readable Parquet file (it does not begin as one): write it again")
         self.delimiter: str | None = None
+        self._decimal = "."
         self._small_block = _SMALL_BLOCK  # grows until the longest row fits
         if self.is_parquet:
             self._guarded(lambda: str(self._parquet().schema_arrow))  # all of it can be read
@@ -155,7 +157,7 @@ class Manifest:
                 line = reader.line_num + 1
 
     def sample(self) -> dict[str, Any]:
-        """Return the beginning of every column, as strings where the file is CSV."""
+        """Return the beginning of every column, as strings where the file is CSV; decimal commas become points."""
         if self._sample:
             return self._sample
         if self.is_parquet:
@@ -166,6 +168,8 @@ class Manifest:
         if batch is None or batch.num_rows == 0:
             raise DataError(f"{self.path} has a header but no rows: add one for each item")
         self._sample = {name: batch.column(key) for name, key in self._keys.items()}
+        if not self.is_parquet and self.delimiter != "," and has_decimal_commas(self._sample):
+            self._decimal, self._sample = ",", with_points(self._sample)
         return self._sample
 
     def read(self, texts: Iterable[str] = (), numbers: Iterable[str] = ()) -> dict[str, Any]:
@@ -203,7 +207,7 @@ class Manifest:
             yield {name: column.cast(pa.string()) if name in texts else column for name, column in block.items()}
 
     def _kinds(self, texts: Iterable[str], kind: Any, numbers: Iterable[str] = ()) -> dict[str, Any]:
-        """The types as which columns of a CSV file are read, by their keys."""
+        """Return the types with which columns of a CSV file are read, by their keys."""
         return {self._keys[name]: kind for name in texts} | {self._keys[name]: pa.float64() for name in numbers}
 
     def _parquet(self, strings: Sequence[str] = ()) -> Any:
@@ -272,7 +276,9 @@ class Manifest:
                 encoding="utf8" if self.encoding == "utf-8" else self.encoding,
             ),
             pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            pcsv.ConvertOptions(column_types=kinds, include_columns=list(kinds), null_values=list(BLANK)),
+            pcsv.ConvertOptions(
+                column_types=kinds, include_columns=list(kinds), null_values=list(BLANK), decimal_point=self._decimal
+            ),
         )
 
     def _csv_error(self, message: str, numbers: Sequence[int] = ()) -> DataError:
@@ -301,7 +307,7 @@ class Manifest:
         for line, cells in self._records():
             for j in columns:
                 cell = cells[j].strip() if j < len(cells) else ""
-                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.strip()):
+                if cell not in BLANK and not _IS_NUMBER.fullmatch(cell.replace(self._decimal, ".")):
                     yield f"line {line}, column {self.columns[j]!r} holds {cell!r:.60}"
 
     def _named(self, mistakes: Iterator[str], otherwise: str) -> str:
@@ -330,7 +336,7 @@ def _float_columns(kinds: Mapping[str, Any]) -> list[int]:
 
 
 def _first_block(path: Path, *options: Any) -> Any:
-    """The rows of the first block; of the file no more is read than the block that its last row may reach into."""
+    """Return the rows of the first block; the file is read only as far as its last row may reach."""
     with path.open("rb") as file:
         start = file.read(2 * options[0].block_size)
     with pcsv.open_csv(pa.BufferReader(start), *options) as reader:
@@ -338,7 +344,7 @@ def _first_block(path: Path, *options: Any) -> Any:
 
 
 def _count_rows(path: Path, *options: Any) -> tuple[int, int]:
-    """The rows of a file, and the size of the blocks in which they could be counted."""
+    """Return the number of rows of a file, and the size of the blocks in which they could be counted."""
     with pcsv.open_csv(path, *options) as reader:
         return sum(batch.num_rows for batch in reader), options[0].block_size
 
@@ -348,7 +354,7 @@ def _guess_delimiter(text: str, path: Path) -> str:
         return "\t"
 
     def columns(delimiter: str) -> tuple[bool, int]:
-        """Are the first rows equally wide, not counting the last, which may be cut off? And how wide?"""
+        """Return whether the first rows are equally wide, and how wide; the last one may be cut off and is ignored."""
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows = [row for row in itertools.islice(reader, 50) if row]
         widths = [len(row) for row in (rows[:-1] or rows)]

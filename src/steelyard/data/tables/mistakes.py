@@ -35,7 +35,7 @@ class Mistakes:
         ]
 
     def check(self) -> None:
-        """Raise one sentence about them, if there are any."""
+        """Raise an error of one sentence about them, if there are any."""
         if not self._total:
             return
         first = sorted(self._first, key=lambda mistake: mistake[0])[:MOST_NAMED]

@@ -29,11 +29,18 @@ def separator_of(columns: Columns, name: str, given: str | None) -> str | None:
 
 
 def are_lists(cells: Sequence[str]) -> bool:
-    """Do marks stand between short names in most cells, or spaces between labels?"""
+    """Return whether most cells have separators between short names, or spaces between labels."""
     marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
     parts = [part.split() for cell in marked for part in cell.replace("|", ";").split(";")]
     short = sum(len(words) <= 3 for words in parts)
     return (2 * len(marked) > len(cells) and short >= 0.8 * len(parts)) or _space_separates(cells)
+
+
+def marks_join_labels(cells: Sequence[str]) -> bool:
+    """Do `;` or `|` stand between names that are cells of their own too ("cat;dog" beside "dog")?"""
+    marked = [cell for cell in cells if any(mark in cell for mark in (";", "|"))]
+    parts = {part.strip() for cell in marked for part in cell.replace("|", ";").split(";")}
+    return not parts.isdisjoint(cells)
 
 
 def _space_separates(cells: Sequence[str]) -> bool:

@@ -22,17 +22,17 @@ _WORDS = {
 
 
 def is_text(kind: Any) -> bool:
-    """Does a column of this type hold texts?"""
+    """Return whether a column of this type holds texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Does a column of this type hold numbers (decimals, which are read as floats, apart)?"""
+    """Return whether a column of this type holds numbers (other than decimals, which are read as floats)."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def is_list(kind: Any) -> bool:
-    """Does a column of this type hold a list in each cell?"""
+    """Return whether a column of this type holds a list in each cell."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
@@ -40,9 +40,9 @@ def value_of(text: str) -> float:
     """Return 1, 0, −1 or a soft value for what is written in a cell, NaN if that is none of them.
 
     1 true t yes y: present. 0 false f no n: absent. −1, nothing, NaN, NA, null, none, `?`: unknown. Else a number
-    between 0 and 1. Upper and lower case are the same.
+    between 0 and 1, with a decimal point or comma. Upper and lower case are the same.
     """
-    word = text.lower()
+    word = text.lower().replace(",", ".")
     if word in _WORDS:
         return _WORDS[word]
     try:

@@ -1,4 +1,4 @@
-"""A head for millions of labels, which goes through them in blocks."""
+"""A head for millions of labels, which processes them in blocks."""
 
 from steelyard.models.block.head import BlockHead
 from steelyard.models.block.sparse import SparseTargets

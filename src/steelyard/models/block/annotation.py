@@ -1,4 +1,4 @@
-"""Paper 3's rule over blocks of labels: unknown labels that an epoch picks are listed, all others stay unseen."""
+"""Paper 3's rule over blocks of labels: unknown labels that an epoch picks are listed, all others are ignored."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class BlockAnnotation:
         return Terms(pair, rule, absent, self.bias, by_item=by_item, by_cell=self.by_cell)
 
     def note(self, logits: Tensor, start: int) -> None:
-        """Keep what a block's logits, without bias, say of the cells that the next epoch picks."""
+        """Keep a block's logits, without bias, of the cells that the next epoch picks."""
         rows, labels = self.next
         here = (labels >= start) & (labels < start + logits.shape[1])
         labels = labels[here]
@@ -98,7 +98,7 @@ class BlockAnnotation:
         self.noted[here] = torch.sigmoid(z)
 
     def remember(self) -> None:
-        """Write what was noted to the store."""
+        """Write the noted outputs to the store."""
         if len(self.items):
             self.store.write(self.items, torch.bincount(self.next[0], minlength=len(self.items)), self.noted)
 
@@ -136,5 +136,5 @@ def first_sums(rule: Annotation, targets: SparseTargets) -> tuple[Tensor, Tensor
 
 
 def _keys(rows: Tensor, labels: Tensor, targets: SparseTargets) -> Tensor:
-    """Return a number for every cell, in the order of rows and labels."""
+    """Return a number for every cell, ordered by row and label."""
     return rows.long() * targets.shape[1] + labels.long()

@@ -26,7 +26,7 @@ from steelyard.objective import Objective
 from steelyard.objective.objective import Value
 
 BLOCK = 262_144
-"""Labels of one block: fewer make its products slower, more take more memory."""
+"""Labels per block: fewer make its products slower, more take more memory."""
 _CPU_CELLS = 1 << 18  # of a block on a CPU, where what does not fit its cache takes twice as long
 _BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
 _NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
@@ -99,7 +99,7 @@ class BlockHead(nn.Module):
         self.bias.copy_(bias)
 
     def blocks(self, size: int | None = None) -> Iterator[slice]:
-        """Give the blocks of this process's labels in their order."""
+        """Yield the blocks of this process's labels in order."""
         size = size or self.block
         for start in range(self.share.start, self.share.stop, size):
             yield slice(start, min(start + size, self.share.stop))
@@ -144,7 +144,7 @@ class BlockHead(nn.Module):
         self.optimize_by(self.moments.rule)
 
     def join(self) -> None:
-        """Have all labels in every process again, after `split`; states of the optimizer are dropped."""
+        """Restore all labels in every process, after `split`; states of the optimizer are dropped."""
         if self.share != slice(0, self.n_labels):
             self.weight.data = parallel.of_all_shares(self.weight.data, self.n_labels)
             self.bias.data = parallel.of_all_shares(self.bias.data[self.share], self.n_labels)
@@ -270,7 +270,7 @@ class BlockHead(nn.Module):
         return total, None if gradient is None else gradient.mul_(scale)
 
     def _all_low(self, x: Tensor, rule: Annotation) -> Tensor:
-        """Return of which items (B,) all predictions are below .1, where the rule asks for it; else of none."""
+        """Return for which items (B,) all predictions are below .1, if the rule needs that; else for none."""
         if not rule.use_p:
             return torch.zeros(len(x), dtype=torch.bool, device=x.device)
         n_high = torch.zeros(len(x), dtype=torch.int64, device=x.device)
@@ -291,7 +291,7 @@ class BlockHead(nn.Module):
         return [BlockPairs(part, job.loss, targets, logits) for part in parts]
 
     def _penalty(self, x: Tensor, pairs: list[BlockPairs]) -> Tensor | float:
-        """Go through the labels to add up what pairs cost, and what they want of each positive."""
+        """Go through the labels to add up the cost of pairs, and their slopes for each positive."""
         penalty: Tensor | float = 0.0
         for pair in pairs:
             for labels in self.blocks():
@@ -329,7 +329,7 @@ class _Pass(torch.autograd.Function):
 
 
 def _divisor(reduction: str, targets: SparseTargets, assumed: bool) -> float:
-    """Return what the sum over cells is divided by: counted cells ("mean"), items ("item"), else 1."""
+    """Return the divisor of the sum over cells: counted cells ("mean"), items ("item"), else 1."""
     n_items, n_labels = targets.shape
     if reduction == "mean":
         return float(n_items * n_labels if assumed else targets.n_known) or 1.0

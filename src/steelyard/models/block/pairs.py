@@ -1,4 +1,4 @@
-"""Label-pair regularisation over blocks of labels: no table of items by labels, none of labels by labels.
+"""Label-pair regularisation over blocks of labels, without a table of items by labels or of labels by labels.
 
 The slope of a positive's score is a sum over all labels, those of later blocks included. So the logits are gone through
 once before the step to add up that sum for every positive; in the step itself a block's slopes are then complete.
@@ -15,7 +15,7 @@ from steelyard.losses.pair import PairLoss
 from steelyard.models.block.sparse import SparseTargets
 from steelyard.models.block.terms import of_labels
 
-_CELLS = 1 << 22  # of a piece of a block, whose temporaries are float32
+_CELLS = 1 << 22  # cells of a piece of a block, whose temporaries are float32
 
 
 class BlockPairs:

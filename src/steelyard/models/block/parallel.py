@@ -1,4 +1,4 @@
-"""Labels split over the processes of a job: each keeps some weights, sees all items, and adds up what they say.
+"""Labels split over the processes of a job: each keeps some weights, sees all items, and results are added up.
 
 A step gathers features, targets and items' numbers of all processes, goes through the labels that are here, and adds up
 objective and gradients of features. Traffic per step is that of features and their gradients, 2 B D numbers, however
@@ -27,7 +27,7 @@ def _shares(n_labels: int) -> list[slice]:
 
 
 def of_all_shares(x: Tensor, n_labels: int) -> Tensor:
-    """Return what is kept by label (n, …) of the labels of all processes, (L, …)."""
+    """Return values by label (n, …) for the labels of all processes, (L, …)."""
     return _joined(x, [share.stop - share.start for share in _shares(n_labels)])
 
 

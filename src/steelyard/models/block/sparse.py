@@ -1,4 +1,4 @@
-"""Targets of a batch as the cells that are listed: all others have one value, absent or unknown."""
+"""Targets of a batch as a list of cells; all other cells have one value, absent or unknown."""
 
 from __future__ import annotations
 

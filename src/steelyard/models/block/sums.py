@@ -1,4 +1,4 @@
-"""With what weight positives and negatives of each label enter training, from the listed cells alone.
+"""The weights with which positives and negatives of each label enter training, from the listed cells only.
 
 The start at the prior and the link's class weights need Σa and Σb of every label. A cell that is not listed has a
 weight that depends on its item only through a few numbers, so its sum over items is a function of the label's count: it
@@ -167,7 +167,7 @@ def prior_bias(objective: Objective, labels: Labels, n_epochs: int = 1) -> Tenso
 
 
 def note_weights(objective: Objective, terms: Terms, targets: SparseTargets) -> None:
-    """Let the objective see the class weights of a batch, as it would from dense targets."""
+    """Pass the class weights of a batch to the objective, as dense targets would."""
     if objective.expected is not None:
         sums = cell_sums(terms, targets)
         parts = (sums.weighted_positive, sums.positive, sums.weighted_negative, sums.negative)

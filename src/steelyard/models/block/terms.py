@@ -1,4 +1,4 @@
-"""From an objective to slopes: what a block of labels needs of it, and the slopes by plain torch."""
+"""From an objective to slopes: its terms for a block of labels, and the slopes by plain torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from steelyard.objective import Objective
 
 
 class _Fixed(Weighted):
-    """A rule whose weights were decided for all labels, so that a block of them has no others."""
+    """A rule whose weights were decided for all labels, so that every block uses the same."""
 
     def __init__(self, fixed: fused.KernelRule) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Fixed(Weighted):
 
 
 def checked(objective: Objective) -> PairLoss:
-    """Return the objective's loss; raise where a block of labels cannot be seen without the others."""
+    """Return the objective's loss; raise if blocks of labels cannot be processed separately."""
     loss, rule, masking = objective.loss, objective.resolver, objective.masking
     if not isinstance(loss, PairLoss):
         raise ValueError(
@@ -72,7 +72,7 @@ def pair_of(loss: PairLoss) -> fused.KernelPair | None:
 
 
 def terms_of(objective: Objective, targets: SparseTargets, bias: Tensor, index: Tensor | None) -> Terms:
-    """Return what slopes depend on beside logits: rule, mask and weights of a batch, of a `checked` objective."""
+    """Return what slopes depend on besides logits: rule, mask and weights of a batch, for a `checked` objective."""
     n_items, n_labels = targets.shape
     rule = cast(Weighted, objective.resolver).weights(n_labels)
     absent = rule.unknown if targets.fill == -1 else rule.negative if rule.assumed else 1.0

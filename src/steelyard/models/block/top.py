@@ -15,7 +15,7 @@ from steelyard.models.block.parallel import best_of_all
 from steelyard.models.block.terms import of_labels
 from steelyard.objective import Objective
 
-Score = Callable[[Tensor, slice | Tensor], Tensor]
+ScoreFunction = Callable[[Tensor, slice | Tensor], Tensor]
 """From logits (B, n) of some labels, or (n,) of cells with a label each, to the scores by which labels are ranked."""
 
 _BLOCK = 65_536  # labels at a time: scores are float32, and the best are looked for in a copy
@@ -28,7 +28,9 @@ class Top(NamedTuple):
     scores: Tensor
 
 
-def top_labels(head: BlockHead, features: Tensor, k: int, score: Score | None = None, block: int = _BLOCK) -> Top:
+def top_labels(
+    head: BlockHead, features: Tensor, k: int, score: ScoreFunction | None = None, block: int = _BLOCK
+) -> Top:
     """Return the k labels of each item with the largest scores; equal ones by label.
 
     Labels are ranked by `score`, such as `log_odds_of(objective)`, which differs from label to label where the
@@ -66,7 +68,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values, at = torch.topk(scores, k, dim=1)
     last = values[:, -1:]
     short = k - (scores > last).sum(1, keepdim=True)  # how many of those equal to the last belong to the best
-    if bool(((scores == last).sum(1, keepdim=True) > short).any()):  # topk may have taken others of them
+    if bool(((scores == last).sum(1, keepdim=True) > short).any()):  # topk may have taken other ones of them
         equal = scores == last
         kept = (scores > last) | (equal & (equal.cumsum(1) <= short))
         at = kept.nonzero()[:, 1].view(len(scores), k)
@@ -76,7 +78,7 @@ def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, at.gather(1, by)
 
 
-def log_odds_of(objective: Objective) -> Score:
+def log_odds_of(objective: Objective) -> ScoreFunction:
     """Return how logits of some labels become log-odds: the loss's link, with masks, weights and the rule undone."""
     loss = objective.loss
     if not isinstance(loss, PairLoss):

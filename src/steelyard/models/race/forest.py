@@ -18,13 +18,13 @@ DIRECTIONS = 16
 PRIOR_WEIGHT = 0.5
 """Items that the frequency around a leaf counts for in it: a leaf without known items has that frequency."""
 ENOUGH = 5
-"""Items whose label is known, from which on a node says what the frequency around its leaves is."""
+"""Items with a known label that a node needs to give the frequency around its leaves."""
 DEPTH = 32
 """Splits from the root to a leaf, at most."""
 BETWEEN = (1e-7, 0.9995)
 """Frequencies of leaves: half precision rounds what is lower to 0 and what is higher to 1, of infinite log-odds."""
 AT_ONCE = 8192
-"""Items that are led down the trees at once, to bound the memory."""
+"""Items that go down the trees at once, to bound the memory."""
 
 
 class Forest(nn.Module):
@@ -136,7 +136,7 @@ def _trees(
     leaf: int,
     share: float,
 ) -> list[Any]:
-    from sklearn.tree import ExtraTreeRegressor  # half a second, which every command would wait for
+    from sklearn.tree import ExtraTreeRegressor  # the import takes half a second: not for every command
 
     def grown(seed: tuple[int, int]) -> Any:
         rng, y = np.random.default_rng(seed), outputs

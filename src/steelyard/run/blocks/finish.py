@@ -1,4 +1,4 @@
-"""After training by blocks: calibration by bands, measures of the first labels, and the files of the run."""
+"""After training by blocks: calibration by bands, measures of the likeliest labels, and the files of the run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from steelyard.run.blocks.training import features_of
 
 _ITEMS = 1024  # at a time
 _MOST_ITEMS = 20_000  # that bands are fitted to, or measured on
-_FEWEST_CELLS = 50  # drawn cells of a bin, below which its frequency is chance
+_FEWEST_CELLS = 50  # minimum number of drawn cells in a bin, for its frequency to mean something
 _PER_BAND = 16  # labels of a band that are drawn for each item
 
 

@@ -63,7 +63,7 @@ def train_blocks(
         config: the sections [optimizer], [schedule] and [train], none of them automatic.
         device: where to train.
         folder: `checkpoint/` and `history.jsonl` are written here.
-        watch: shows how it goes.
+        watch: shows progress.
     """
     training = _Training(model, objective, data, config, device, folder)
     shown, epochs = watch or Watch(), config.train.epochs
@@ -148,7 +148,7 @@ class _Training:
         return record
 
     def _take(self, batch: NDArray[np.int64]) -> None:
-        """Take one step; of several processes each gives its part of the items, in their order."""
+        """Take one step; each of several processes contributes its part of the items, in order."""
         index = np.array_split(batch, n_processes())[group.rank()]
         x = self.model.features(features_of(self.data, index).to(self.device))
         targets = SparseTargets.from_labels(self.data.labels, index).to(self.device)

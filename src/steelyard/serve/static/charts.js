@@ -1,6 +1,6 @@
 // Plots: plain SVG whose colours are the page's.
 
-import { chance, count, svg } from "./dom.js";
+import { chance, count, percent, svg } from "./dom.js";
 
 const W = 420, H = 330, LEFT = 48, RIGHT = 12, TOP = 12, BOTTOM = 44;
 const px = (v) => LEFT + v * (W - LEFT - RIGHT);
@@ -91,7 +91,7 @@ export function heat(names, conditional, both, linkOf) {
   });
   conditional.forEach((row, i) => row.forEach((p, j) => {
     const square = svg("rect", { class: i === j ? "self" : "share", x: left + j * cell + 1, y: above + i * cell + 1, width: cell - 2, height: cell - 2, rx: 3, vars: { "--p": Math.sqrt(p ?? 0) } },
-      svg("title", {}, i === j ? `${names[i]}: ${count(both[i][i])} items` : `of the items with ${names[j]}, ${p === null ? "none is known to have" : `${(100 * p).toFixed(1)} % have`} ${names[i]} too (${count(both[i][j])})`));
+      svg("title", {}, i === j ? `${names[i]}: ${count(both[i][i])} items` : `of the items with ${names[j]}, ${p === null ? "none is known to have" : `${percent(p)} have`} ${names[i]} too (${count(both[i][j])})`));
     chart.append(i === j ? square : svg("a", { href: linkOf(names[i], names[j]), "data-link": true, tabindex: -1 }, square));
   }));
   return chart;

@@ -2,7 +2,7 @@
 
 import { askOnce } from "./api.js";
 import { frequency, heat } from "./charts.js";
-import { count, el } from "./dom.js";
+import { chance, count, el } from "./dom.js";
 import { EMPTY, write } from "./state.js";
 
 const MOST_ROWS = 200;
@@ -25,7 +25,7 @@ export function dataPage(main, app) {
       rows.replaceChildren(...fitting.slice(0, MOST_ROWS).map(({ name, positives, threshold }) => el("tr", {},
         el("td", {}, el("a", { href: labelLink(name), "data-link": true }, name)),
         el("td", { class: "number" }, positives === null ? "–" : count(positives)),
-        el("td", { class: "number" }, threshold === null ? "never decided" : threshold.toFixed(3)))));
+        el("td", { class: "number" }, threshold === null ? "never decided" : chance(threshold)))));
       rest.textContent = fitting.length > MOST_ROWS ? `and ${count(fitting.length - MOST_ROWS)} more: filter them` : "";
     }
     draw();

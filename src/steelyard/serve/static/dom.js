@@ -19,10 +19,13 @@ export const svg = (tag, properties, ...children) => fill(document.createElement
 export const count = (n) => Number(n).toLocaleString("en");
 export const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
-/** A probability in few digits that never rounds to a certainty it is not: 0.953, <0.001, >0.999. */
+/** A probability or threshold in few digits that never rounds to a certainty it is not: .953, <.001, >.999. */
 export function chance(p) {
   if (p === null || p === undefined) return "–";
-  if (p > 0 && p < 0.001) return "<0.001";
-  if (p < 1 && p > 0.999) return ">0.999";
-  return p.toFixed(3);
+  if (p > 0 && p < 0.001) return "<.001";
+  if (p < 1 && p > 0.999) return ">.999";
+  return p.toFixed(3).replace(/^0/, "");
 }
+
+/** A score or frequency in per cent with one decimal. */
+export const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(1)} %`);

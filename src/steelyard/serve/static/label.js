@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { precisionRecall, reliability } from "./charts.js";
-import { chance, count, el, plural } from "./dom.js";
+import { chance, count, el, percent, plural } from "./dom.js";
 import { picture } from "./grid.js";
 import { itemDialog } from "./item.js";
 import { EMPTY, marked, write } from "./state.js";
@@ -45,13 +45,13 @@ export function labelPage(main, app, first) {
       // items at or above t: those of the last point of the curve that is not below it
       let i = -1;
       while (i < last && page.curve.threshold[i + 1] >= t) i += 1;
-      if (i < 0) { mark(1, 0); said.textContent = `At ${t.toFixed(3)} no item is decided to have it.`; return; }
+      if (i < 0) { mark(1, 0); said.textContent = `At ${chance(t)} no item is decided to have it.`; return; }
       const precision = page.curve.precision[i], recall = page.curve.recall[i];
       mark(precision, recall);
       const f1 = precision + recall ? (2 * precision * recall) / (precision + recall) : 0;
-      said.textContent = `At ${t.toFixed(3)}: ${plural(page.curve.decided[i], "item")}, precision ${precision.toFixed(3)}, recall ${recall.toFixed(3)}, F1 ${f1.toFixed(3)}.`;
+      said.textContent = `At ${chance(t)}: ${plural(page.curve.decided[i], "item")}, precision ${percent(precision)}, recall ${percent(recall)}, F1 ${percent(f1)}.`;
     }
-    const chosen = page.threshold === null ? null : el("button", { type: "button", onclick: () => { slider.value = page.threshold; at(page.threshold); } }, `Chosen: ${page.threshold.toFixed(3)}`);
+    const chosen = page.threshold === null ? null : el("button", { type: "button", onclick: () => { slider.value = page.threshold; at(page.threshold); } }, `Chosen: ${chance(page.threshold)}`);
     at(page.threshold ?? page.curve.threshold[nearest(1)]);
     return el("section", {}, el("h2", {}, "Precision and recall"), chart, el("div", { class: "threshold" }, el("label", { for: "threshold" }, "Threshold"), slider, chosen), said);
   }
@@ -64,9 +64,9 @@ export function labelPage(main, app, first) {
       el("p", {}, el("a", { class: "button", href: search, "data-link": true }, "Find items")),
       el("div", { class: "tiles" },
         tile("positives in training", page.positives === null ? "–" : count(page.positives), page.known === null ? null : `known for ${count(page.known)} items`),
-        tile("threshold", page.threshold === null ? "never decided" : page.threshold.toFixed(3)),
-        tile("average precision", page.average_precision === null ? "–" : page.average_precision.toFixed(3)),
-        tile("calibration error (ECE)", page.calibration_error === null ? "–" : page.calibration_error.toFixed(4)),
+        tile("threshold", page.threshold === null ? "never decided" : chance(page.threshold)),
+        tile("average precision", percent(page.average_precision)),
+        tile("calibration error (ECE)", percent(page.calibration_error)),
         tile(page.part ? `present of ${count(page.n_items)} ${page.part} items` : "items with known labels", count(page.n_present))),
       page.note ? el("p", { class: "notice" }, page.note) : "",
       el("div", { class: "pair" },
@@ -76,7 +76,7 @@ export function labelPage(main, app, first) {
       strip("Absent, most probable", "Annotated absent, with the highest probability: errors of the model or of the annotation.", page.wrong) ?? "",
       strip("Present, least probable", "Annotated present, with the lowest probability.", page.missed) ?? "",
       page.neighbours.length ? el("section", {}, el("h2", {}, "Seen together with"), el("p", { class: "cloud" }, page.neighbours.map(({ label, share }) =>
-        el("a", { class: "tag", href: write({ ...EMPTY, page: "label", name: label }), "data-link": true }, label, el("span", { class: "quiet" }, ` ${(100 * share).toFixed(0)} %`))))) : "");
+        el("a", { class: "tag", href: write({ ...EMPTY, page: "label", name: label }), "data-link": true }, label, el("span", { class: "quiet" }, ` ${percent(share)}`))))) : "");
   }
 
   ask("label", { name: first.name ?? "" }, asked.signal).then(draw).catch((error) => {

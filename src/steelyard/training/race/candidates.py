@@ -15,6 +15,7 @@ from torch.nn.functional import softplus
 
 from steelyard.data.sparse import FeatureMatrix, SparseRows
 from steelyard.labels.targets import as_targets, known, labels_of_all_frequencies
+from steelyard.losses.bce import BCE
 from steelyard.losses.loss import Cells, known_cells
 from steelyard.losses.pair import PairLoss
 from steelyard.models.race.forest import Forest, grow_forest
@@ -70,6 +71,20 @@ class Items:
         held = torch.from_numpy(self.folds == fold).to(self.x.device)
         return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
 
+    def level_shift(self, rows: Tensor, loss: PairLoss | None = None) -> Tensor:
+        """Return how much higher the level of each label is among all items than among some, (L,), in logits of a loss.
+
+        A fold that holds out positives trains on fewer, so its model gives them lower log-odds than other folds give
+        their negatives: pooled over folds, scores of a label would fall where its labels rise. With the shift each
+        item has the level of the model that is fitted to all items.
+
+        Args:
+            rows: the items that a fold trains on.
+            loss: what the logits are of; None for log-odds.
+        """
+        loss = loss or BCE()
+        return (stationary_bias(loss, self.cells) - stationary_bias(loss, picked(self.cells, rows))).float()
+
     @property
     def screening(self) -> list[int]:
         """The folds that suffice to tell candidates apart: some 400 held-out items."""
@@ -114,7 +129,7 @@ class View:
 
     @cached_property
     def rotation(self) -> Rotation | Unrotated:
-        """The principal axes of the transformed features; sparse ones stay as they are."""
+        """The transformed features in the basis of their principal axes; sparse ones stay as they are."""
         return Unrotated(self.x) if isinstance(self.x, SparseRows) else Rotation.of(self.x)
 
     @cached_property
@@ -190,7 +205,7 @@ class Linear(NamedTuple):
         for fold in folds:
             rows, held = items.split(fold)
             fits[fold] = self.fitted(x[rows], picked(items.cells, rows), strength, fits.get(fold), tolerance)
-            odds[held] = self.read(fits[fold].logits(x[held]))
+            odds[held] = self.read(fits[fold].logits(x[held])) + items.level_shift(rows)
         steps = int(np.median([fits[fold].steps for fold in folds]))
         return Trial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds), strength)
 
@@ -231,7 +246,7 @@ def _try_forest(view: View, spec: MemberSpec, folds: list[int], seed: int) -> Tr
     odds = _nothing(view.items)
     for fold in folds:
         rows, held = view.items.split(fold)
-        odds[held] = _grown(view, spec, rows, seed).of_many(view.x[held])
+        odds[held] = _grown(view, spec, rows, seed).of_many(view.x[held]) + view.items.level_shift(rows)
     return Trial(odds, 0, True)
 
 
@@ -255,7 +270,7 @@ def _try_hidden(view: View, spec: MemberSpec, loss: PairLoss, folds: list[int], 
         network = new_network(view, spec, cells, seed)
         steps.append(fit_hidden(network, view.scaled[rows], cells, loss, look, most, seed))
         with torch.no_grad():
-            odds[held] = loss.link(network(x))
+            odds[held] = loss.link(network(x)) + items.level_shift(rows)
     return Trial(odds, int(np.median(steps)), max(steps) < most)
 
 

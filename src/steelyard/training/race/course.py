@@ -1,4 +1,4 @@
-"""The race: which small model over features is best is decided by items that it was not trained on."""
+"""The race of small models over features: items that a model was not fitted to decide which is best."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class _Course:
                 continue
             spec, screened = candidate.spec, candidate.trial
             assert screened is not None
-            is_partial = spec.is_linear and self.items.screened_labels is not None  # it saw some of the labels alone
+            is_partial = spec.is_linear and self.items.screened_labels is not None  # it saw only some labels
             folds = all_folds if is_partial else all_folds[len(self.screening) :]
             work = work_of(spec, self.items, len(folds), path=False)
             if chosen and self.spent + work > self.budget:
@@ -300,7 +300,7 @@ def _said_of(member: Member, x: FeatureMatrix) -> Tensor:
 
 
 class FinalistScores(NamedTuple):
-    """By what finalists are judged: items that none of the models was fitted to."""
+    """Scores that decide among finalists, on items that none of the models was fitted to."""
 
     log_odds: list[Tensor]
     """(M, L) of each finalist, at its best temperature."""
@@ -312,7 +312,7 @@ class FinalistScores(NamedTuple):
 
     @classmethod
     def of(cls, log_odds: Sequence[Tensor], targets: Tensor, assumed: Tensor) -> FinalistScores:
-        """Bring log-odds to their best temperature, so that in a mean none speaks louder than its evidence."""
+        """Bring log-odds to their best temperature, so that in a mean none counts more than its evidence."""
         scales = [min(TEMPERATURES, key=lambda a, z=z: macro_log_loss(a * z, targets)) for z in log_odds]  # type: ignore[misc]
         return cls([a * z for a, z in zip(scales, log_odds, strict=True)], scales, targets, assumed)
 

@@ -28,7 +28,7 @@ _ADAMW: dict[str, Any] = {  # the class would import torch's compiler, seconds o
 WARM_UP = 50
 """Steps over which the learning rate rises from 0."""
 PATIENCE = 5
-"""Looks at held-out items without a lower loss after which training stops."""
+"""Evaluations of held-out items without a lower loss after which training stops."""
 
 
 def batch_size(n_items: int) -> int:

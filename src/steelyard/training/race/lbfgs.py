@@ -69,7 +69,7 @@ class Vector:
         return self._of_parts(torch.where(keep, self.at, other.at), lambda: torch.where(keep, self.image, other.image))
 
 
-class Problem(Protocol):
+class SeparableCosts(Protocol):
     """Costs of labels that do not depend on one another, as a function of weights and biases."""
 
     penalty: float
@@ -130,7 +130,7 @@ class _Memory:
         self.pairs = [(s.only(keep), y.only(keep), rho[keep]) for s, y, rho in self.pairs]
 
 
-def minimise(problem: Problem, w: Vector, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
+def minimise(problem: SeparableCosts, w: Vector, tolerance: float, most_steps: int) -> tuple[Tensor, Tensor, int]:
     """Return weights and biases (D + 1, L), which labels converged, and the steps taken."""
     result, converged = w.at.clone(), torch.zeros(w.at.shape[1], dtype=torch.bool, device=w.at.device)
     place = torch.arange(w.at.shape[1], device=w.at.device)
@@ -163,7 +163,7 @@ def minimise(problem: Problem, w: Vector, tolerance: float, most_steps: int) -> 
 
 
 def _advance(
-    problem: Problem, w: Vector, z: Tensor, d: Vector, gradient: Vector
+    problem: SeparableCosts, w: Vector, z: Tensor, d: Vector, gradient: Vector
 ) -> tuple[Vector, Tensor, Vector, Vector]:
     """Return weights, logits, the step and the new gradient after a step along `d`.
 
