@@ -8,17 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import (
-    SOFTPLUS,
-    KernelPair,
-    KernelRebalanced,
-    KernelRule,
-    Mask,
-    _Launch,
-    _plan,
-    _run,
-    _word,
-)
+from steelyard.kernels import fused
+from steelyard.kernels.fused import KernelPair, KernelRebalanced, KernelRule, Mask, _Launch, _plan, _run, _word, _words
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -115,7 +106,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed) -> tuple[T
     tensors, numbers, how = _arguments(pair, terms)
     weighed = terms.absent != 1 or any(how[1:4])
     # costs of a softplus weighed by label alone add up to a logarithm of products
-    product = pair.kind == SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0 and not (how[2] or how[3])
+    product = pair.kind == fused.SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0 and not (how[2] or how[3])
     before = 0 if n_listed == 0 else _LISTED_PROGRAMS if device.type == "cuda" else 3
     made = _launches(
         (device, n, width, terms.bias.shape[0], logits.stride(0), logits.dtype), pair[:9],
@@ -144,15 +135,11 @@ def _arguments(pair: KernelPair, terms: Terms) -> tuple[tuple[Tensor | None, ...
     inverse = None if rebalanced is None else rebalanced.inverse
     tensors = (terms.bias, terms.by_label, terms.by_item, pair.shifts, inverse, terms.drawn, keep, items)
     balance = (0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]
-    words = (0, 0, 0, 0, 0)
-    if mask is not None:
-        seed, first = mask.seed, mask.first_item
-        words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
     how = (
         0 if pair.shifts is None else len(pair.shifts), terms.by_label is not None, terms.by_item is not None,
         rebalanced is not None, mask is not None, items is not None,
     )  # fmt: skip
-    return tensors, (*balance, *words), how
+    return tensors, (*balance, *_words(mask)), how
 
 
 def update_(

@@ -351,11 +351,7 @@ def _launch(
     )  # fmt: skip
     number = 1.0 if divisor is not None or job.divisor is None else float(job.divisor)
     balance = (0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]
-    words = (0, 0, 0, 0, 0)
-    if mask is not None:
-        seed, first = mask.seed, mask.first_item
-        words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
-    numbers = (job.rule.negative, job.rule.unknown, number, *balance, *words)
+    numbers = (job.rule.negative, job.rule.unknown, number, *balance, *_words(mask))
     _run(plan, logits.device, tensors, plan.arguments(numbers))
 
 
@@ -509,3 +505,11 @@ def _tile(n_labels: int) -> tuple[int, int]:
 def _word(x: int) -> int:
     """Return the low 32 bits of x as a signed number."""
     return ((x & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+def _words(mask: Mask | None) -> tuple[int, ...]:
+    """Return seed, epoch and first item of a mask as the kernels take them."""
+    if mask is None:
+        return (0, 0, 0, 0, 0)
+    seed, first = mask.seed, mask.first_item
+    return _word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32)
