@@ -288,7 +288,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--then", type=Path, help="run block_head as well, and keep its figures here")
     given = parser.parse_args()
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    kept = given.out is not None and given.out.exists()
+    result: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if kept else {}
+    result |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     best: dict[str, Any] = {}
     for part in given.parts:
         began = time.perf_counter()

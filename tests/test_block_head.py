@@ -230,6 +230,27 @@ def test_narrow_states_follow_wide_ones(state: str) -> None:
     assert v.mean() / moments[1].v.mean() == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@pytest.mark.parametrize(
+    ("state", "dtype"), [("int8", torch.float32), ("bfloat16", torch.float32), ("float32", torch.bfloat16)]
+)
+def test_each_weight_is_rounded_by_bits_of_its_own(state: Any, dtype: torch.dtype, rounding: Any) -> None:
+    g = torch.Generator().manual_seed(0)
+    slopes, x = torch.randn(8, 40, generator=g), torch.randn(8, 16, generator=g).to(dtype)
+    ours, theirs = (torch.ones(40, 16, dtype=dtype) for _ in range(2))
+    rule = BlockOptimizer("adam", state=state, rounding=rounding)
+    moments, other = (Moments(ours, torch.zeros(40), rule) for _ in range(2))
+    moments.begin()
+    moments.step(ours, slopes.to(dtype), x, 0, 0.1, 1.0)
+    states = [other.get(name) for name in ("m", "v", "m_scale", "v_scale")]
+    bits = noise(ours.shape, 0, 0x85EBCA77, ours.device)  # the key of the first step of seed 0
+    numbers = (0.1, 1.0, 0.0, 0.9, 0.999, 1e-8, 1 / (1 - 0.9), (1 - 0.999) ** -0.5)
+    plain_update_(theirs, slopes.to(dtype).t() @ x, states, bits, numbers, "adam", rounding == "stochastic")
+    assert torch.equal(ours, theirs)
+    for name, there in zip(("m", "v"), states, strict=False):
+        assert torch.equal(moments.get(name), there)
+
+
 def test_rounding_does_not_depend_on_blocks() -> None:
     whole = noise(torch.Size((10, 6)), 0, 12345, torch.device("cpu"))
     assert (noise(torch.Size((4, 6)), 3, 12345, torch.device("cpu")) == whole[3:7]).all()

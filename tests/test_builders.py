@@ -452,7 +452,7 @@ def test_a_digit_is_never_paired_with_itself() -> None:
         (lambda: stratified_split(Labels([[1], [1]]), 1.0), "fraction is 1.0"),
         (lambda: stratified_split(Labels([[1]]), 0.5), "at least two"),
         (lambda: imbalanced_pairs(np.zeros((3, 27, 28), np.uint8), [0, 1, 2]), r"shape \(3, 27, 28\)"),
-        (lambda: balanced_pairs(np.zeros((3, 28, 28), np.uint8), [0, 1]), "one digit an image"),
+        (lambda: balanced_pairs(np.zeros((3, 28, 28), np.uint8), [0, 1]), "one digit per image"),
         (lambda: balanced_pairs(np.zeros((3, 28, 28), np.uint8), [0, 1, 2]), r"digits \[0, 1, 2\]"),
     ],
 )

@@ -396,7 +396,7 @@ def test_the_server_tells_an_old_index_and_stops_in_order(tmp_path: Path, stop: 
     try:
         line = process.stdout.readline()
         assert "at http://127.0.0.1:" in line, process.communicate()
-        assert "Beware: the index is of the run before it was" in process.stdout.readline()
+        assert "Beware: the index was made before the run was" in process.stdout.readline()
         with httpx.Client(base_url=line.split(" at ")[1].split(" ")[0]) as client:  # it stays open and idle
             assert client.get("/api/search", params={"q": "cat"}, timeout=30).status_code == 200
             process.send_signal(stop)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steelyard.kernels.fused import SOFTPLUS, KernelPair, KernelRebalanced, KernelRule, Mask, _plan, _run, _Setup, _word
+from steelyard.kernels import fused
+from steelyard.kernels.fused import KernelPair, KernelRebalanced, KernelRule, Mask, _Launch, _plan, _run, _word, _words
 
 DTYPES = (torch.float32, torch.bfloat16)
 """The dtypes of logits that the kernels take."""
@@ -53,11 +54,11 @@ class Terms(NamedTuple):
 
 
 class _Launches(NamedTuple):
-    """Launches of the kernels for a block of one shape, and the number of chunks of its rows."""
+    """Launches of the kernels over a block of one shape, and the number of chunks that its rows are cut into."""
 
-    pick: _Setup
-    slopes: _Setup
-    put: _Setup
+    pick: _Launch
+    slopes: _Launch
+    put: _Launch
     chunks: int
 
 
@@ -82,12 +83,12 @@ def _launches(
     chunks = -(-n // rows_each)
     every = (*(x for part in pair for x in (part if isinstance(part, tuple) else (part,))), *both)
     return _Launches(
-        _Setup("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
-        _Setup(
+        _Launch("pick", before, (width, stride), (_MARK[dtype], _LISTED), _LISTED_WARPS),
+        _Launch(
             "slopes", strips * chunks, (n, width, n_labels, stride, rows_each),
             (*every, weighed, product, wide, before, stages, *tile), warps,
         ),
-        _Setup("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
+        _Launch("put", before, (width, n_labels, stride), (*every, by_cell, assumed, wide, _LISTED), _LISTED_WARPS),
         chunks,
     )  # fmt: skip
 
@@ -105,7 +106,7 @@ def slopes_(logits: Tensor, start: int, terms: Terms, listed: Listed) -> tuple[T
     tensors, numbers, how = _arguments(pair, terms)
     weighed = terms.absent != 1 or any(how[1:4])
     # costs of a softplus weighed by label alone add up to a logarithm of products
-    product = pair.kind == SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0 and not (how[2] or how[3])
+    product = pair.kind == fused.SOFTPLUS and pair.gamma[1] == 0 and pair.smoothing == 0 and not (how[2] or how[3])
     before = 0 if n_listed == 0 else _LISTED_PROGRAMS if device.type == "cuda" else 3
     made = _launches(
         (device, n, width, terms.bias.shape[0], logits.stride(0), logits.dtype), pair[:9],
@@ -134,15 +135,11 @@ def _arguments(pair: KernelPair, terms: Terms) -> tuple[tuple[Tensor | None, ...
     inverse = None if rebalanced is None else rebalanced.inverse
     tensors = (terms.bias, terms.by_label, terms.by_item, pair.shifts, inverse, terms.drawn, keep, items)
     balance = (0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]
-    words = (0, 0, 0, 0, 0)
-    if mask is not None:
-        seed, first = mask.seed, mask.first_item
-        words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
     how = (
         0 if pair.shifts is None else len(pair.shifts), terms.by_label is not None, terms.by_item is not None,
         rebalanced is not None, mask is not None, items is not None,
     )  # fmt: skip
-    return tensors, (*balance, *words), how
+    return tensors, (*balance, *_words(mask)), how
 
 
 def update_(
@@ -168,7 +165,7 @@ def update_(
     dtypes = tuple(None if x is None else x.dtype for x in (weight, gradient, *states))
     plan = _plan(
         ("update", weight.device.index, rows, group, dtypes, kind, small, stochastic, each, _LANE_WARPS, _HINT),
-        lambda: _Setup(
+        lambda: _Launch(
             "update", -(-rows // each), (rows, group), (kind, small, stochastic, _HINT, each, lanes), _LANE_WARPS
         ),
     )
@@ -183,7 +180,7 @@ def settle_(
     n, device, value = bias.shape[0], bias.device, bias.new_empty(())
     plan = _plan(
         ("settle", device.index, n, kind, _SETTLED),
-        lambda: _Setup("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
+        lambda: _Launch("settle", -(-n // _SETTLED[1]), (n,), (kind, *_SETTLED), _SETTLED_WARPS),
     )
     _run(plan, device, (sums, costs, value, bias, *states), plan.arguments((sums.shape[0], costs.shape[0], *numbers)))
     return value

@@ -109,7 +109,7 @@ class Mask(NamedTuple):
     first_item: int = 0
 
 
-class _Call(NamedTuple):
+class _LaunchArgs(NamedTuple):
     """All but logits that a launch needs, and the same loss by plain means, for second derivatives."""
 
     pair: KernelPair
@@ -167,14 +167,14 @@ def value(
         drawn, divisor = _summed(given, rule, rebalanced, divisor)
     elif divisor is None:
         divisor = _n_counted(given, rule, logits)
-    return _apply(logits, _Call(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
+    return _apply(logits, _LaunchArgs(pair, given, rule, each, divisor, weight, rebalanced, mask, plain, drawn))
 
 
 class _Fused(torch.autograd.Function):
     """The kernel as a function of logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, job: _Call) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, job: _LaunchArgs) -> Tensor:
         out = logits.new_empty(logits.shape if job.each else (), dtype=torch.float32)
         grad = None
         if ctx.needs_input_grad[0] and not job.each:
@@ -188,7 +188,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         logits, grad = ctx.saved_tensors
-        job: _Call = ctx.job
+        job: _LaunchArgs = ctx.job
         if torch.is_grad_enabled():  # second derivatives are wanted: leave it to automatic differentiation
             (second,) = torch.autograd.grad(job.plain(logits), logits, upstream, create_graph=True)
             return second, None
@@ -205,7 +205,7 @@ class _Fused(torch.autograd.Function):
         return grad, None
 
 
-_apply: Callable[[Tensor, _Call], Tensor] = super(torch.autograd.Function, _Fused).apply
+_apply: Callable[[Tensor, _LaunchArgs], Tensor] = super(torch.autograd.Function, _Fused).apply
 """`_Fused.apply` without its look at functorch's transforms, under which nothing is fused."""
 
 
@@ -217,7 +217,7 @@ def _is_late(logits: Tensor) -> bool:
 def _scale(grad: Tensor, out: Tensor, upstream: Tensor, inverse: Tensor) -> None:
     """Write upstream · inverse · grad into `out`."""
     n, device = grad.numel(), grad.device
-    plan = _plan(("scaled", device.index, n), lambda: _Setup("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
+    plan = _plan(("scaled", device.index, n), lambda: _Launch("scaled", -(-n // _TILE), (n,), (_TILE,), _FLAT_WARPS))
     _run(plan, device, (grad, out, upstream, inverse), plan.arguments(()))
 
 
@@ -236,9 +236,9 @@ def _n_counted(given: Tensor | KernelCells, rule: KernelRule, logits: Tensor) ->
     out = torch.empty(1, dtype=torch.float32, device=given.device)
     words = _in_words(given)
 
-    def make() -> _Setup:
+    def make() -> _Launch:
         programs = _n_programs(-(-given.numel() // _COUNT_TILE), given.device, _COUNT_PROGRAMS)
-        return _Setup("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
+        return _Launch("count", programs, (given.numel(),), (words, _COUNT_TILE), _COUNT_WARPS)
 
     plan = _plan(("count", given.device.index, given.dtype, given.numel(), words), make)
     _run(plan, given.device, (given, out, *_workspace(given.device)), plan.arguments(()))
@@ -263,11 +263,11 @@ def _summed(
     words = _in_words(given)
     key = ("rows", given.device.index, given.dtype, given.shape, given.stride(), counts, words)
 
-    def make() -> _Setup:
+    def make() -> _Launch:
         n_rows, n_labels = given.shape
         grain = 16 if words else 16 // given.element_size() if given.stride(1) == 1 and given.element_size() > 1 else 1
         programs = _n_programs(n_rows, given.device, _SUM_PROGRAMS)
-        return _Setup("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
+        return _Launch("rows", programs, (n_rows, n_labels, *given.stride()), (counts, grain, _SUM_TILE), _SUM_WARPS)
 
     plan = _plan(key, make)
     tensors = (given, rebalanced.inverse, drawn, out, *_workspace(given.device))
@@ -275,7 +275,7 @@ def _summed(
     return drawn, out if counts else divisor
 
 
-class _Setup:
+class _Launch:
     """The constants of a launch and, once launched, the kernel compiled for it."""
 
     def __init__(
@@ -302,10 +302,10 @@ class _Setup:
         return last[1]
 
 
-_plans: dict[tuple[object, ...], _Setup] = {}
+_plans: dict[tuple[object, ...], _Launch] = {}
 
 
-def _plan(key: tuple[object, ...], make: Callable[[], _Setup]) -> _Setup:
+def _plan(key: tuple[object, ...], make: Callable[[], _Launch]) -> _Launch:
     """Return the plan of `key`, made at the first call."""
     plan = _plans.get(key)
     if plan is None:
@@ -317,7 +317,7 @@ def _plan(key: tuple[object, ...], make: Callable[[], _Setup]) -> _Setup:
 
 def _launch(
     logits: Tensor,
-    job: _Call,
+    job: _LaunchArgs,
     out: Tensor | None = None,
     grad: Tensor | None = None,
     upstream: Tensor | None = None,
@@ -351,17 +351,13 @@ def _launch(
     )  # fmt: skip
     number = 1.0 if divisor is not None or job.divisor is None else float(job.divisor)
     balance = (0.0, 1.0, 0.0) if rebalanced is None else rebalanced[1:]
-    words = (0, 0, 0, 0, 0)
-    if mask is not None:
-        seed, first = mask.seed, mask.first_item
-        words = (_word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32))
-    numbers = (job.rule.negative, job.rule.unknown, number, *balance, *words)
+    numbers = (job.rule.negative, job.rule.unknown, number, *balance, *_words(mask))
     _run(plan, logits.device, tensors, plan.arguments(numbers))
 
 
 def _planned(
-    logits: Tensor, job: _Call, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
-) -> _Setup:
+    logits: Tensor, job: _LaunchArgs, targets: Tensor, slope: bool, upstream: Tensor | None, skip: bool, late: bool
+) -> _Launch:
     """Return how the matrix is cut into tiles, and what the kernel is compiled for."""
     n_rows, n_labels = logits.shape
     pair, mask, weight, device = job.pair, job.mask, job.weight, logits.device
@@ -413,10 +409,10 @@ def _planned(
         _LATE if late else _COUNTED if job.divisor is None else _GIVEN if isinstance(job.divisor, Tensor) else _HOST,
         job.each, slope, up, skip, shape, grain, rows, columns,
     )  # fmt: skip
-    return _Setup("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
+    return _Launch("loss", _n_programs(tasks, device, programs), whole, fixed, warps)
 
 
-def _run(plan: _Setup, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
+def _run(plan: _Launch, device: torch.device, tensors: tuple[Tensor | None, ...], rest: tuple[float, ...]) -> None:
     """Launch; where all addresses are multiples of 16, what a plan was compiled to is launched directly."""
     pointers, bits = [], 0
     for x in tensors:
@@ -509,3 +505,11 @@ def _tile(n_labels: int) -> tuple[int, int]:
 def _word(x: int) -> int:
     """Return the low 32 bits of x as a signed number."""
     return ((x & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+def _words(mask: Mask | None) -> tuple[int, ...]:
+    """Return seed, epoch and first item of a mask as the kernels take them."""
+    if mask is None:
+        return (0, 0, 0, 0, 0)
+    seed, first = mask.seed, mask.first_item
+    return _word(seed), _word(seed >> 32), _word(mask.epoch), _word(first), _word(first >> 32)

@@ -83,14 +83,14 @@ _apply: Callable[[Tensor, Tensor, Tensor | None, tuple[float, float]], Tensor] =
 """`_FusedTwoWay.apply` without its look at functorch's transforms, under which nothing is fused."""
 
 
-def _planned(kernel: str, logits: Tensor, targets: Tensor, b: Tensor | None) -> fused._Setup:
+def _planned(kernel: str, logits: Tensor, targets: Tensor, b: Tensor | None) -> fused._Launch:
     """Return how the matrix is cut into tiles by the first pass ("partials") or the second ("gradient")."""
     key = (
         kernel, logits.device.index, logits.shape, logits.dtype, logits.stride(), targets.dtype, targets.stride(),
         None if b is None else (b.dtype, b.stride()),
     )  # fmt: skip
 
-    def make() -> fused._Setup:
+    def make() -> fused._Launch:
         is_first = kernel == "partials"
         (rows, columns), warps, programs = (
             (_TILE, _WARPS, _PROGRAMS) if is_first else (_GRADIENT_TILE, _GRADIENT_WARPS, _GRADIENT_PROGRAMS)
@@ -102,23 +102,23 @@ def _planned(kernel: str, logits: Tensor, targets: Tensor, b: Tensor | None) -> 
         strides = (*logits.stride(), *targets.stride(), *((0, 0) if b is None else b.stride()))
         whole = (n, n_labels, chunks, tiles, *strides)
         if not is_first:
-            return fused._Setup(kernel, blocks * chunks, whole, (b is not None, rows, columns), warps)
+            return fused._Launch(kernel, blocks * chunks, whole, (b is not None, rows, columns), warps)
         width, depth = _LAST_GROUP
         groups = -(-n // width) * -(-chunks // depth) + -(-n_labels // width) * -(-blocks // depth)
         settles = groups <= _LAST_GROUPS
         fixed = (b is not None, settles, rows, columns, width, depth)
-        return fused._Setup(kernel, blocks * chunks, whole, fixed, warps, None if settles else _REGISTERS)
+        return fused._Launch(kernel, blocks * chunks, whole, fixed, warps, None if settles else _REGISTERS)
 
     return fused._plan(key, make)
 
 
-def _settles(plan: fused._Setup) -> bool:
+def _settles(plan: fused._Launch) -> bool:
     """Return whether the first pass merges its partial sums too."""
     return bool(plan.fixed[1])
 
 
-def _merging(device: torch.device, whole: tuple[int, ...]) -> fused._Setup:
+def _merging(device: torch.device, whole: tuple[int, ...]) -> fused._Launch:
     """Return how many programs merge the partial sums of so many rows and labels."""
     groups = sum(-(-n // _GROUP[0]) for n in whole[:2])
     programs = min(_MOST_PROGRAMS, fused._n_programs(groups, device, _GROUP_PROGRAMS))
-    return fused._Setup("settled", programs, whole, _GROUP, 4)
+    return fused._Launch("settled", programs, whole, _GROUP, 4)

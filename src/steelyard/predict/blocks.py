@@ -55,7 +55,7 @@ def by_blocks(reading: ProbabilityModel) -> ScoreFunction:
         old, new = reading._priors()
         prior = shift_prior(prior[None], old, new)[0]
 
-    def log_odds(z: Tensor, labels: slice) -> Tensor:
+    def log_odds(z: Tensor, labels: slice | Tensor) -> Tensor:
         odds = of_labels(loss, labels).to(z.device).link(z) + weights[labels].to(z)
         if slope is not None and shift is not None:
             odds = odds * slope[labels].to(z) + shift[labels].to(z)

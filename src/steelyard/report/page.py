@@ -25,7 +25,7 @@ class Share(float):
     """A score or frequency, written in per cent with one decimal."""
 
 
-class LossValue(float):
+class LossCell(float):
     """A log-loss, written with four decimals."""
 
 
@@ -101,7 +101,7 @@ def _written(value: Cell) -> str:
         return value
     if isinstance(value, Share):
         return per_cent(value)
-    if isinstance(value, LossValue):
+    if isinstance(value, LossCell):
         return four(value)
     if isinstance(value, Eta):
         return "never" if math.isinf(value) else probability(value)

@@ -25,7 +25,7 @@ from steelyard.report.headline import (
     scores_of,
 )
 from steelyard.report.history import drawable, history_curves, ratio_curves, series
-from steelyard.report.page import Cell, Eta, LossValue, Picture, plot, share, write_page
+from steelyard.report.page import Cell, Eta, LossCell, Picture, plot, share, write_page
 from steelyard.report.plots import label_bars, label_trend
 from steelyard.report.precision_recall import precision_recall_curve, precision_recall_plot
 from steelyard.report.race_table import outcome_sentence
@@ -100,8 +100,8 @@ def _candidate(row: Metrics) -> tuple[Cell, ...]:
     return row["candidate"], *losses, share(row["map"]), round(row["weight"], 2) or None, row["note"] or ""
 
 
-def _loss(value: float | None) -> LossValue | None:
-    return None if value is None else LossValue(value)
+def _loss(value: float | None) -> LossCell | None:
+    return None if value is None else LossCell(value)
 
 
 def _about(evaluated: Evaluated, history: Sequence[Mapping[str, Any]], split: str) -> str:

@@ -124,7 +124,7 @@ class Moments(nn.Module):
         if fuses(weight.device) and weight.dtype != torch.float64:
             update_(weight, gradient, states, first, key, numbers, _KINDS[rule.kind], stochastic)
         else:
-            narrow = stochastic and any(x is not None and x.itemsize < 4 for x in (weight, *states))
+            narrow = any(x is not None and x.itemsize < 4 for x in (weight, *states))
             bits = noise(weight.shape if narrow else torch.Size((1, 1)), first, key, weight.device)
             plain_update_(weight, gradient, states, bits, numbers, rule.kind, stochastic)
 

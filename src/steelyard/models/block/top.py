@@ -15,8 +15,8 @@ from steelyard.models.block.parallel import best_of_all
 from steelyard.models.block.terms import of_labels
 from steelyard.objective import Objective
 
-ScoreFunction = Callable[[Tensor, slice], Tensor]
-"""From logits (B, n) of some labels to scores (B, n), by which labels are ranked."""
+ScoreFunction = Callable[[Tensor, slice | Tensor], Tensor]
+"""From logits (B, n) of some labels, or (n,) of cells with a label each, to the scores by which labels are ranked."""
 
 _BLOCK = 65_536  # labels at a time: scores are float32, and the best are looked for in a copy
 
@@ -29,11 +29,11 @@ class Top(NamedTuple):
 
 
 def top_labels(
-    head: BlockHead, features: Tensor, k: int, reading: ScoreFunction | None = None, block: int = _BLOCK
+    head: BlockHead, features: Tensor, k: int, score: ScoreFunction | None = None, block: int = _BLOCK
 ) -> Top:
     """Return the k labels of each item with the largest scores; equal ones by label.
 
-    Labels are ranked by `reading`, such as `log_odds_of(objective)`, which differs from label to label where the
+    Labels are ranked by `score`, such as `log_odds_of(objective)`, which differs from label to label where the
     objective weighs them; None ranks by logits. Where labels are split over processes, all must give the same items.
     """
     if not 1 <= k <= head.n_labels:
@@ -41,8 +41,7 @@ def top_labels(
     best: Top | None = None
     for labels in head.blocks(block):
         z = head.logits(features, labels)
-        scores = z if reading is None else reading(z, labels)
-        best = merged(best, scores, labels.start, k)
+        best = merged(best, z if score is None else score(z, labels), labels.start, k)
     assert best is not None
     if head.share != slice(0, head.n_labels):
         return Top(*best_of_all(*best, k))
@@ -90,8 +89,8 @@ def log_odds_of(objective: Objective) -> ScoreFunction:
         torch.as_tensor(w_pos, dtype=torch.float64)
     )
 
-    def reading(z: Tensor, labels: slice) -> Tensor:
+    def score(z: Tensor, labels: slice | Tensor) -> Tensor:
         offset = shift if shift.ndim == 0 else shift[labels]
         return of_labels(loss, labels).link(z) + offset.to(z)
 
-    return reading
+    return score

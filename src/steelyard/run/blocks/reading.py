@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from steelyard.calibrate import HeldOutCells, Platt, bands_of, fit_bands
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets
-from steelyard.models.block.terms import of_labels
+from steelyard.predict.blocks import by_blocks
 from steelyard.run.blocks.training import features_of
 
 _ITEMS = 1024  # at a time
@@ -39,8 +37,7 @@ def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, devi
 def _sampled(
     model: Model, head: BlockHead, data: Any, plain: ProbabilityModel, seed: int, device: torch.device
 ) -> Iterator[HeldOutCells]:
-    rng, link = np.random.default_rng(seed), plain.link
-    assert link is not None
+    rng, log_odds = np.random.default_rng(seed), by_blocks(plain)
     bands = bands_of(plain.counts)
     members = [np.flatnonzero(bands == b) for b in np.unique(bands)]
     index = np.sort(rng.permutation(len(data.labels))[:_MOST_ITEMS])
@@ -63,19 +60,8 @@ def _sampled(
         kept = ~again & (value >= 0)
         r, c = (torch.from_numpy(x[kept]).to(device) for x in (row, label))
         z = head.logits_at(model.features(features_of(data, some).to(device)), r, c)
-        odds = link_at(plain, z.cpu().double(), c.cpu())
+        odds = log_odds(z.cpu().double(), c.cpu())
         yield HeldOutCells(odds, torch.from_numpy(value[kept]), c.cpu(), torch.from_numpy(weight[kept]))
-
-
-def link_at(reading: ProbabilityModel, z: Tensor, labels: Tensor) -> Tensor:
-    """Return the link's log-odds of single cells (n,)."""
-    link = reading.link
-    assert link is not None
-    assert isinstance(link.loss, PairLoss)
-    part = of_labels(link.loss, labels)
-    w_pos, w_neg = (torch.as_tensor(w, dtype=torch.float64) for w in link.class_weights())
-    shift = (w_neg.log() - w_pos.log()).expand(reading.n_labels)[labels]
-    return part.link(z) + shift
 
 
 def calibrated_by_bands(
