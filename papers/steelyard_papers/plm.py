@@ -223,10 +223,15 @@ CB: Settings = {"objective": {"weighting": "class_balanced"}}
 CB_OF_ITEMS: Settings = {"objective": {"weighting": {"kind": "class_balanced", "mode": "mean_weight"}}}
 """An item has the weight of its class, as its authors have it where items have one class each."""
 LDAM_DRW: Settings = {
-    "objective": {"loss": {"kind": "ldam", "softmax": True}, "weighting": {"kind": "class_balanced", "start": 161}},
+    "objective": {
+        "loss": {"kind": "ldam", "softmax": True},
+        "weighting": {"kind": "class_balanced", "start": 161},
+        "reduction": "mean",
+    },
     "model": {"head": "cosine"},
     "evaluate": {"calibration": "auto"},
 }
+"""With the deferred weights divided by their sum over the batch, as its authors have it."""
 
 
 def _with_and_without(masked: Settings, per_class: int) -> tuple[Row, ...]:

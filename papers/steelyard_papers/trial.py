@@ -44,6 +44,9 @@ _LATER = (
     *(("data", "embeddings", ""), ("data", "categories", ())),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
+_CORRECTED = {("weighting", "inverse_frequency"): 2}
+"""Parts of the objective whose code was corrected since runs were noted, with their versions: runs of before have
+other keys, so that no ledger stands in for what the corrected code gives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +116,9 @@ def key_of(config: Config, datasets: Datasets) -> str:
             record[section].pop(name)
     record["model"]["weights"] = Path(record["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
-    text = json.dumps([record, _facts(datasets), sizes], sort_keys=True)
+    parts = {(slot, getattr(config.objective, slot).kind) for slot, _ in _CORRECTED}
+    corrected = [{" ".join(part): version} for part, version in _CORRECTED.items() if part in parts]
+    text = json.dumps([record, _facts(datasets), sizes, *corrected], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

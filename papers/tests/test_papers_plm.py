@@ -188,6 +188,7 @@ def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyP
         if name.startswith("LDAM"):
             assert config.objective.loss.arguments["softmax"] is True
             assert config.objective.weighting.arguments["start"] == 161
+            assert config.objective.reduction == "mean", "over the sum of the weights"
             assert config.model.head == "cosine"
         if name.startswith("CB"):
             assert config.objective.weighting.arguments["mode"] == "mean_weight"

@@ -233,6 +233,21 @@ def test_runs_from_before_a_setting_came_are_known_again(tmp_path: Path) -> None
     assert key_of(config, datasets()) == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def test_runs_from_before_a_correction_are_not_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(kind: str) -> set[str]:
+        config = settings_of(job(tmp_path), BASE, Row("x", {"objective": {"weighting": {"kind": kind}}}), 0, datasets())
+        found = {key_of(config, datasets())}
+        for version in (None, 1):
+            part = ("weighting", "inverse_frequency")
+            monkeypatch.setattr(trials, "_CORRECTED", {part: version} if version else {})
+            found.add(key_of(config, datasets()))
+        monkeypatch.undo()
+        return found
+
+    assert len(keys("inverse_frequency")) == 3
+    assert len(keys("class_balanced")) == 1
+
+
 def test_a_new_setting_changes_no_key_of_a_ledger() -> None:
     """Should this fail, a setting or a fact is new: name it, with what it was before, in `trial._LATER`."""
     data = ArrayDataset(np.arange(12, dtype=np.float32).reshape(4, 3), Labels(np.eye(4, dtype=np.int8)))
