@@ -30,8 +30,8 @@ def given_labels(labels: Any, names: Sequence[str] | None = None) -> Labels:
 
     Args:
         labels: `Labels`; an array or nested lists (N, L) of 1, 0, −1 or NaN (unknown) or between; a table of pandas,
-            polars or Arrow, whose columns are the names; a scipy sparse matrix, in which what is not stored is absent; or one list of label
-            names per item, in which what is not listed is absent.
+            polars or Arrow, whose columns are the names; a scipy sparse matrix, where unstored cells are absent; or one
+            list of label names per item, where unlisted labels are absent.
         names: of the labels of training, where these are other items.
     """
     if isinstance(labels, Labels):

@@ -34,8 +34,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `predict_proba` gives η (N, L), `decision_function` log-odds, and `predict` 1 where these are above 0, as
     scikit-learn's classifiers do, unless `thresholds` is set. `score` is the mean average precision over known labels.
-    X is an array, a scipy sparse matrix, a list of texts, or a table of pandas, polars or Arrow with columns of numbers,
-    categories and texts. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` holds the names of
+    X is an array, a scipy sparse matrix, a list of texts, or a table of pandas, polars or Arrow of numbers, categories
+    and texts. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` holds the names of
     its columns, or their numbers.
 
     Args:
@@ -106,7 +106,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
         else:
             x, self.n_features_in_ = X, len(columns)
-            vars(self).pop("feature_names_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
             if list(columns) != [TEXTS]:
                 self.feature_names_in_ = np.array(list(columns), object)
         labels, named = _labels_of(y)
