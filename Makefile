@@ -31,7 +31,7 @@ test-times: $(STAMP)  ## these, and the processor seconds of the TOP files and t
 	TOP=$(or $(TOP),40) $(BIN)/python -m pytest -p cpu_seconds $(CORE) -o tmp_path_retention_policy=failed
 
 test-all: $(STAMP)  ## these and the long ones: every model through onnxruntime, a real Spark (needs Java)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark,huggingface]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[spark,huggingface]' polars mlflow
 	$(BIN)/python -m pytest
 
 nightly: BASE := $(or $(BASE),$(shell git describe --tags --abbrev=0 2> /dev/null || git rev-parse HEAD~1))

@@ -3,7 +3,7 @@
     python bench/rules_on_coco.py --data DATA [--device cuda --jobs 16] [--set coco]   # measure what is missing
     python bench/rules_on_coco.py --page                                               # the table of the documentation
 
-DATA holds features/coco2014/ and labels/, as `python -m steelyard_papers.frozen_features` leaves them. Three lists say
+DATA holds features/coco2014/ and labels/, as `python -m steelyard_papers.features` leaves them. Three lists say
 which positives are known (75 %, 40 %, one per item); all other labels are unknown. A linear layer over standardised
 features is trained for 10 epochs of batches of 1,024.
 
@@ -35,7 +35,7 @@ from partial_rules import NEED_POSITIVES, Steps, trained
 from steelyard._source import commit
 from steelyard.balance.split import stratified_split
 from steelyard.data import keep_positives, keep_single_positive
-from steelyard_papers.frozen_features import COCO_FEATURES, VOC_FEATURES
+from steelyard_papers.datasets import COCO_FEATURES, VOC_FEATURES
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT, PAGE, MARK = ROOT / "bench" / "figures", ROOT / "docs" / "reference" / "rules-for-unknown.md", "rules-on-coco"
@@ -92,7 +92,7 @@ def content(name: str, data: Path, device: torch.device) -> Content:
     """Read a data set."""
     if name == "tiny":
         with TemporaryDirectory() as folder:
-            COCO_FEATURES.fixture(Path(folder))
+            COCO_FEATURES.generate(Path(folder))
             return content("coco", Path(folder), device)
     source = {"coco": COCO_FEATURES, "voc": VOC_FEATURES}[name]
     train, test = (opened := source.open(data)).train, opened.test

@@ -32,9 +32,9 @@ def main(n_train: int = 600, epochs: int = 3) -> dict[str, float]:
             data, settings = digit_pairs(n_train, train=True), {"train": {"epochs": epochs}}
             run = sy.fit(data, "bce", logger=MLflow(), settings=settings)
             mlflow.log_metrics({"mAP": run.metrics["validation"]["mAP"]["label"]})
-        found: dict[str, float] = mlflow.get_run(kept.info.run_id).data.metrics
-    print(found)
-    return found
+        numbers: dict[str, float] = mlflow.get_run(kept.info.run_id).data.metrics
+    print(numbers)
+    return numbers
 
 
 if __name__ == "__main__":

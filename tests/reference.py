@@ -108,6 +108,14 @@ def ldam(margin: float) -> Pair:
     return Pair(lambda z, f: softplus(-(z - mp.mpf(float(margin)))), lambda z, f: softplus(z))
 
 
+def hill(lam: float = 1.5, margin: float = 1.0, gamma: float = 2.0) -> Pair:
+    """(1−p_m)^γ softplus(−(z−m)) and (λ−p) p²."""
+    return Pair(
+        lambda z, f: sigmoid(margin - z) ** gamma * softplus(margin - z),
+        lambda z, f: (lam - sigmoid(z)) * sigmoid(z) ** 2,
+    )
+
+
 def pairs(name: str, counts: Sequence[int], n_items: int) -> list[Pair]:
     """One pair a class for a row of the table of losses, at the parameters that its call shows."""
     one: dict[str, Pair] = {
@@ -118,11 +126,14 @@ def pairs(name: str, counts: Sequence[int], n_items: int) -> list[Pair]:
         "ASL, focus not detached": asymmetric(1.0, 4.0, 0.05, False),
         "R-BCE": bce(),
         "SPA": spa(),
+        "Hill": hill(),
     }
     if name in one:
         return [one[name]] * len(counts)
     if name in ("NT-BCE", "DB"):
         return [negative_tolerant(n, n_items) for n in counts]
+    if name == "Logit-adjusted":
+        return [negative_tolerant(n, n_items, lam=1.0, kappa=1.0) for n in counts]
     if name in ("NT-Focal", "DB-Focal"):
         return [negative_tolerant(n, n_items, gamma=2.0) for n in counts]
     if name == "LDAM":

@@ -15,14 +15,14 @@ from steelyard.kernels import block_launch, choice, fused
 from steelyard.labels import Labels
 from steelyard.losses import BCE, Asymmetric, TwoWay
 from steelyard.losses.pair import FormulaLoss
-from steelyard.losses.table import TABLE, Row
+from steelyard.losses.table import EVERY, Row
 from steelyard.models.block import BlockHead, BlockOptimizer, SparseTargets
 from steelyard.models.block import head as head_module
 from steelyard.models.block.steps import Moments, noise, plain_update_
 from steelyard.objective import Objective
 
 B, F, L = 7, 5, 23
-PAIRS = [row for row in TABLE if row.name != "Two-way"]
+PAIRS = [row for row in EVERY if row.name != "Two-way"]
 COUNTS = torch.arange(1, L + 1)
 
 
@@ -85,10 +85,10 @@ OBJECTIVES: dict[str, Any] = {
     "inverse": lambda: Objective(BCE(), weighting=InverseFrequency(COUNTS)),
     "class": lambda: Objective(BCE(), weighting=ClassBalanced(COUNTS)),
     "items": lambda: Objective(BCE(), weighting=ClassBalanced(COUNTS, mode="mean_effective")),
-    "both": lambda: Objective(TABLE[7].make(COUNTS, 40, "mean"), weighting=InverseFrequency(COUNTS)),
+    "both": lambda: Objective(EVERY[7].make(COUNTS, 40, "mean"), weighting=InverseFrequency(COUNTS)),
     "pairs": lambda: Objective(BCE(), regularizers=[LabelPair(0.7)]),
-    "pairs of logits": lambda: Objective(TABLE[3].make(COUNTS, 40, "mean"), regularizers=[LabelPair(3.0, link=False)]),
-    "two pairs": lambda: Objective(TABLE[11].make(COUNTS, 40, "item"), regularizers=[LabelPair(2.0), LabelPair(0.5)]),
+    "pairs of logits": lambda: Objective(EVERY[3].make(COUNTS, 40, "mean"), regularizers=[LabelPair(3.0, link=False)]),
+    "two pairs": lambda: Objective(EVERY[11].make(COUNTS, 40, "item"), regularizers=[LabelPair(2.0), LabelPair(0.5)]),
     "plm": lambda: Objective(BCE(), masking=PartialLabelMasking(COUNTS, 40, rate=0, initial="mean")),
     "plm, negative": lambda: Objective(BCE(), "negative", PartialLabelMasking(COUNTS, 40, rate=0, initial="mean")),
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 import steelyard.calibrate as cal
 from steelyard import balance, losses
 from steelyard.labels import Labels
-from steelyard.losses.table import TABLE
+from steelyard.losses.table import EVERY
 from steelyard.objective import Objective
 from test_links import Hill, Rewritten
 
@@ -25,7 +25,7 @@ COUNTS = torch.tensor([900, 120, 15, 2])
 Z = torch.linspace(-6, 6, 25, dtype=torch.float64)[:, None].expand(-1, 4).contiguous()
 
 
-@pytest.mark.parametrize("row", [r for r in TABLE if r.name != "Two-way"], ids=lambda r: r.name)
+@pytest.mark.parametrize("row", [r for r in EVERY if r.name != "Two-way"], ids=lambda r: r.name)
 def test_link_is_the_loss_s_own_probability_and_needs_no_fit(row) -> None:  # type: ignore[no-untyped-def]
     loss = row.make(COUNTS, 1000, "mean")
     link = cal.Link(loss)

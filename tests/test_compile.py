@@ -12,11 +12,11 @@ import torch
 from steelyard import Objective, losses
 from steelyard.kernels import compiled
 from steelyard.losses import pair
-from steelyard.losses.table import TABLE
+from steelyard.losses.table import EVERY
 
 COUNTS = torch.tensor([900, 120, 15, 1])
 LOSSES: dict[str, Callable[[], torch.nn.Module]] = {
-    row.name: lambda row=row: row.make(COUNTS, 1000, "mean") for row in TABLE
+    row.name: lambda row=row: row.make(COUNTS, 1000, "mean") for row in EVERY
 } | {
     "LDAM softmax": lambda: losses.LDAM(COUNTS, softmax=True),
     "ASL 1 2 .3": lambda: losses.Asymmetric(1.0, 2.0, 0.3, reduction="item"),

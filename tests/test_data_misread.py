@@ -360,6 +360,18 @@ def test_frames_of_pandas():
     assert given_inputs(pandas.DataFrame({"a": [1, 2], "b": [0.5, None]})).shape == (2, 2)
 
 
+def test_frames_of_arrow():
+    x, y = items(60)
+    table = pa.table({"cat": y[:, 0], "dog": [None if v else 0 for v in y[:, 1]], "bird": y[:, 2].astype(bool)})
+    labels = given_labels(table)
+    assert labels.names == ("cat", "dog", "bird")
+    assert np.array_equal(labels.values, np.stack([y[:, 0], -y[:, 1], y[:, 2]], 1))
+    made = sy.SteelyardClassifier("bce").fit(pa.table({f"f{j}": x[:, j] for j in range(5)}), table)
+    assert made.classes_.tolist() == ["cat", "dog", "bird"]
+    with pytest.raises(ValueError, match="column 'when' of the labels holds"):
+        given_labels(pa.table({"when": pa.array([0, 1], pa.timestamp("s"))}))
+
+
 def test_nan_in_labels_is_unknown():
     x, y = items(120, unknown=0.2)
     with_nan = np.where(y < 0, np.nan, y.astype(np.float64))

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import steelyard as sy
 from steelyard import losses
 from steelyard._compat import import_torchvision
-from steelyard.losses.table import TABLE
+from steelyard.losses.table import EVERY
 from steelyard.objective import Objective
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,9 +29,9 @@ def test_the_reference_shows_the_table_of_losses():
     page = (ROOT / "docs" / "reference" / "losses.md").read_text()
     shown = page.split("-->\n", 1)[1].split("<!-- /losses")[0]
     lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in shown.splitlines()[2:]]
-    assert [line[0] for line in lines] == [row.name for row in TABLE]
+    assert [line[0] for line in lines] == [row.name for row in EVERY]
     n, k = torch.tensor([5, 20, 3]), 40
-    for line, row in zip(lines, TABLE, strict=True):
+    for line, row in zip(lines, EVERY, strict=True):
         called, made = eval(line[1].strip("`"), vars(losses) | {"n": n, "k": k}), row.make(n, k, "mean")
         assert repr(called) == repr(made)
         for key, value in vars(getattr(made, "loss", made)).items():  # constants; buffers follow from them

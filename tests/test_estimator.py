@@ -9,6 +9,7 @@ from typing import Any
 from unittest import SkipTest
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sparse
 import sklearn
@@ -159,6 +160,47 @@ def test_a_data_frame() -> None:
     assert made.feature_names_in_.tolist() == list("abcde")
     with pytest.raises(ValueError, match="feature names"):
         made.predict(table[list("edcba")])
+
+
+@pytest.mark.parametrize("kind", ["texts", "arrow", "pandas", "polars"])
+def test_tables_and_texts(kind: str) -> None:
+    """As for `sy.fit`, which encodes them; columns may come in another order."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, (60, 2))
+    colour = np.where(y[:, 0], "red", "blue").tolist()
+    text = [f"a program for {'music' if sound else 'games'} and more {i}" for i, sound in enumerate(y[:, 1])]
+    columns = {"size": rng.normal(size=60).tolist(), "colour": colour, "text": text}
+    x: Any = text
+    if kind == "arrow":
+        x = pa.table(columns)
+    elif kind != "texts":
+        x = pytest.importorskip(kind).DataFrame(columns)
+    made = SteelyardClassifier("bce").fit(x, y)
+    run = sy.fit((x, y), "bce", settings={"evaluate": {"thresholds": "half"}}, verbose=False)
+    assert np.array_equal(made.predict_proba(x), run.probability(x))
+    assert made.score(x, y) > 0.99
+    assert (made.predict(x)[:, 1] == y[:, 1]).all()
+    assert made.n_features_in_ == (1 if kind == "texts" else 3)
+    assert pickle.loads(pickle.dumps(made)).predict(x).tolist() == made.predict(x).tolist()
+    if kind in ("pandas", "polars"):
+        assert made.feature_names_in_.tolist() == ["size", "colour", "text"]
+        assert np.array_equal(made.predict_proba(x[["text", "colour", "size"]]), made.predict_proba(x))
+        with pytest.raises(ValueError, match="no column 'colour'"):
+            made.predict(x[["text", "size"]])
+    else:
+        assert cross_val_predict(made, text, y, cv=2, method="predict_proba").shape == y.shape
+    assert SteelyardClassifier("bce").fit(np.eye(60), y).predict(np.eye(60)).shape == y.shape
+
+
+def test_weights_of_items() -> None:
+    x, y = items(60)
+    weight = np.where(y[:, 0] == 1, 3.0, 1.0)
+    made = SteelyardClassifier("bce").fit(x, y, sample_weight=weight)
+    run = sy.fit((x, y), "bce", sample_weight=weight, settings={"evaluate": {"thresholds": "half"}}, verbose=False)
+    assert np.array_equal(made.predict_proba(x), run.probability(x))
+    assert not np.allclose(made.predict_proba(x), SteelyardClassifier("bce").fit(x, y).predict_proba(x), atol=1e-3)
+    with pytest.raises(ValueError, match="sample_weight is given, but the training loop"):
+        SteelyardClassifier(epochs=1).fit(x, y, sample_weight=weight)
 
 
 def test_unknown_and_soft_labels() -> None:

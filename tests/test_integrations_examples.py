@@ -43,8 +43,8 @@ def test_every_loss_shows_all_methods_that_can_be_over_frozen_features() -> None
 
 def test_every_example_of_a_tool_is_run_here() -> None:
     tools = {path.stem.removeprefix("with_") for path in EXAMPLES.glob("with_*.py")}
-    elsewhere = {"huggingface", "mlflow"}  # which need packages of their own: test_integrations_huggingface.py
-    assert tools - elsewhere == {"lightning", "sklearn", "tensorboard", "timm", "torchmetrics"}
+    elsewhere = {"huggingface"}  # in test_integrations_huggingface.py
+    assert tools - elsewhere == {"lightning", "mlflow", "sklearn", "tensorboard", "timm", "torchmetrics"}
 
 
 @pytest.mark.slow
@@ -100,3 +100,9 @@ def test_tensorboard(tmp_path: Path) -> None:
     read.Reload()
     assert [point.step for point in read.Scalars("training/loss")] == [1, 2]
     assert torch.isfinite(torch.tensor([point.value for point in read.Scalars("validation/map")])).all()
+
+
+def test_mlflow() -> None:
+    kept = example("mlflow")(n_train=80, epochs=2)
+    assert kept.keys() >= {"training/loss", "training/lr", "validation/map", "mAP"}
+    assert 0 < kept["mAP"] <= 1

@@ -21,14 +21,14 @@ EVERYTHING = """
 import torch
 import steelyard.metrics as m
 from steelyard.balance import LabelPair, PartialLabelMasking
-from steelyard.losses.table import TABLE
+from steelyard.losses.table import EVERY
 from steelyard.models.resnet import ResNet12
 from steelyard.objective import Objective
 
 torch.manual_seed(0)
 counts = torch.tensor([40, 9, 3])
 z, t = torch.randn(6, 3, requires_grad=True), torch.randint(-1, 2, (6, 3))
-for row in TABLE:
+for row in EVERY:
     loss = row.make(counts, 50, "mean")
     masking = PartialLabelMasking(counts, 50, initial="max")
     for call in (loss, lambda z, t: Objective(loss, masking=masking, regularizers=[LabelPair(link=False)])(z, t).total):

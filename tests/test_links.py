@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 import reference as ref
 from steelyard import losses
-from steelyard.losses.table import TABLE
+from steelyard.losses.table import EVERY
 
 COUNTS = [900, 120, 15, 1]
 N_ITEMS = 1000
@@ -26,7 +26,7 @@ GRID = torch.cat(
 ).clamp(1e-4, 1 - 1e-4)
 Linked = losses.PairLoss | losses.WeightedLoss
 LINKED: dict[str, Callable[[], Linked]] = {
-    row.name: lambda row=row: row.make(CLASSES, N_ITEMS, "sum") for row in TABLE if row.name not in ref.SET_LEVEL
+    row.name: lambda row=row: row.make(CLASSES, N_ITEMS, "sum") for row in EVERY if row.name not in ref.SET_LEVEL
 } | {
     "BCE smoothing .6": lambda: losses.BCE(0.6, reduction="sum"),
     "Focal .5": lambda: losses.Focal(0.5, reduction="sum"),
@@ -44,6 +44,7 @@ LINKED: dict[str, Callable[[], Linked]] = {
     ),
     "NT lam .5": lambda: losses.NegativeTolerant(CLASSES, N_ITEMS, 0.5, 1.0, reduction="sum"),
     "SPA other": lambda: losses.SPA(2.0, 0.5, -1.0, 0.7, 4.0, 2.5, reduction="sum"),
+    "Hill 2 0 1": lambda: losses.Hill(2.0, 0.0, 1.0, reduction="sum"),
     "LDAM wide": lambda: losses.LDAM(CLASSES, 3.0, reduction="sum"),
 }
 every_link = pytest.mark.parametrize("name", LINKED)
@@ -208,7 +209,7 @@ def test_monotone(name: str) -> None:
     assert float((log_odds[-1] - log_odds[0]).min()) > 5
 
 
-@pytest.mark.parametrize("row", [r for r in TABLE if r.name not in ref.SET_LEVEL], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [r for r in EVERY if r.name not in ref.SET_LEVEL], ids=lambda row: row.name)
 def test_log_odds_against_60_digits(row) -> None:  # type: ignore[no-untyped-def]
     loss = row.make(CLASSES, N_ITEMS, "sum")
     z = np.array([-2.9, -2.0, -0.3, 0.0, 0.6, 1.5, 2.9])

@@ -17,7 +17,7 @@ from reference import Pair
 from steelyard import losses
 from steelyard.balance import ClassBalanced, Deferred, LabelPair, Rebalanced
 from steelyard.losses.focused import log1mexp, power
-from steelyard.losses.table import TABLE, Row
+from steelyard.losses.table import EVERY, Row
 from steelyard.objective import Objective
 
 COUNTS = [900, 120, 15, 1]
@@ -40,7 +40,7 @@ SOFT = np.array(
 )
 WEIGHT = np.array([[0.5], [2.0], [1.0], [0.0], [3.25], [1.0]]) * np.array([1.0, 0.125, 4.0, 1.5])
 TARGETS = {"hard": HARD, "unknown": PARTIAL, "soft": SOFT}
-PAIR_ROWS = [row for row in TABLE if row.name not in ref.SET_LEVEL]
+PAIR_ROWS = [row for row in EVERY if row.name not in ref.SET_LEVEL]
 Reduction = losses.Reduction
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "item", "sum", "none")
 
@@ -79,6 +79,8 @@ for nt in (
     tolerant = losses.NegativeTolerant(N, N_ITEMS, **nt, reduction="none")
     VARIANTS[f"NT {nt}"] = tolerant, [ref.negative_tolerant(n, N_ITEMS, **nt) for n in COUNTS]
 SPA = (2.0, 0.5, -1.1, 0.7, 4.0, 2.3)
+for hill in ((1.7, 0.5, 2.0), (1.5, 0.0, 0.0)):
+    VARIANTS[f"Hill {hill}"] = losses.Hill(*hill, reduction="none"), [ref.hill(*hill)] * 4
 VARIANTS["SPA other"] = losses.SPA(*SPA, reduction="none"), [ref.spa(*SPA)] * 4
 
 every_pair = pytest.mark.parametrize("row", PAIR_ROWS, ids=lambda row: row.name)
@@ -115,13 +117,13 @@ def value_and_gradient(
 def test_the_table_covers_what_the_references_cover() -> None:
     for row in PAIR_ROWS:
         assert len(ref.pairs(row.name, COUNTS, N_ITEMS)) == len(COUNTS)
-    assert {row.name for row in TABLE} - {row.name for row in PAIR_ROWS} == set(ref.SET_LEVEL)
+    assert {row.name for row in EVERY} - {row.name for row in PAIR_ROWS} == set(ref.SET_LEVEL)
 
 
 def test_a_checkpoint_holds_no_constants_of_a_loss() -> None:
     """They are given anew with the loss; one of other counts must not bring back its own."""
     softmax = losses.LDAM(torch.tensor(COUNTS), softmax=True)
-    assert all(not loss.state_dict() for loss in (*map(make, TABLE), softmax))
+    assert all(not loss.state_dict() for loss in (*map(make, EVERY), softmax))
 
 
 @every_pair
@@ -435,6 +437,8 @@ DEFAULTS: dict[Callable, str] = {
     losses.NegativeTolerant: f"{TOLERANT} {TAIL}",
     losses.DistributionBalanced: f"alpha=0.1 beta=10.0 mu=0.2 {TOLERANT} {TAIL}",
     losses.SPA: f"zeta_pos=1.0 k_pos=1.0 b_pos=0.0 zeta_neg=5.0 k_neg=3.0 b_neg=1.0 {TAIL}",
+    losses.LogitAdjusted: f"tau=1.0 floor=None {TAIL}",
+    losses.Hill: f"lam=1.5 margin=1.0 gamma=2.0 {TAIL}",
     losses.LDAM: f"max_margin=0.5 softmax=False floor=None {TAIL}",
     losses.TwoWay: "t_pos=4.0 t_neg=1.0 validate=False",
     losses.PartialAnnotation: f"{PAPER_3} count=known validate=False",

@@ -325,25 +325,6 @@ def test_every_method_has_at_most_40_lines_and_a_docs_entry() -> None:
 # ---- two losses
 
 
-def test_hill_is_its_two_formulas() -> None:
-    loss = losses.Hill(1.7, 0.5, 2.0, reduction="sum")
-    y = np.maximum(Y, 0)
-    z = torch.tensor(Z, requires_grad=True)
-    loss(z, torch.tensor(y)).backward()
-
-    def plus(x: float) -> float:
-        return float((1 - sigmoid(x - 0.5)) ** 2 * up(x - 0.5))
-
-    def minus(x: float) -> float:
-        return float((1.7 - sigmoid(x)) * sigmoid(x) ** 2)
-
-    value = sum(plus(x) if y[i] else minus(x) for i, x in np.ndenumerate(Z))
-    assert float(loss(torch.tensor(Z), torch.tensor(y))) == pytest.approx(value)
-    want = [slope(plus if y[i] else minus, x) for i, x in np.ndenumerate(Z)]
-    assert z.grad is not None
-    np.testing.assert_allclose(z.grad.numpy().ravel(), want, atol=1e-9)
-
-
 def test_hill_over_plain_positives_refuses_its_link() -> None:
     """ℓ₋' falls like e^(−2z) and −ℓ₊' = σ(−z) like e^(−z): the log-odds fall again. As released they do not."""
     with pytest.raises(losses.NoLink, match="Hill has no probability: its stationary log-odds fall"):

@@ -29,9 +29,6 @@ def reproduce(
         None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
     ),
     note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
-    against: str | None = typer.Option(
-        None, metavar="FILE", help="Say which means are not within a standard deviation of those of an earlier result."
-    ),
     smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
     json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),
@@ -43,21 +40,19 @@ def reproduce(
 
     Example: steelyard reproduce plm-table1 --data ~/data --seeds 3
     """
-    from steelyard_papers import command
+    from steelyard_papers import command  # imports torch, which no other command of steelyard needs for its help
 
-    root = Path(data)
     if dashboard is not None:
         command.write_pages(Path(dashboard))
     elif list_ or name is None:
-        command.show(name, root, json)
+        command.show(name, Path(data), json)
     else:
         command.run(
             name,
             seeds,
             out,
-            against,
             json,
-            data_root=root,
+            data_root=Path(data),
             rows=tuple(rows or ()),
             sets=tuple(set or ()),
             validation=validation,

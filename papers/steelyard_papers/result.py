@@ -1,6 +1,4 @@
-"""Results of a reproduction: numbers by row, seed and column, everything needed to get them again, and results on
-several data sets side by side.
-"""
+"""Numbers by row, seed and column with where they come from, and the numbers that papers print."""
 
 from __future__ import annotations
 
@@ -10,11 +8,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steelyard._files import write_atomic
 
 _FORMAT = "steelyard result 1"
+LOWER_IS_BETTER = ("error", "ACE", "MCE", "ECE", "Brier", "log-loss")
+"""Beginnings of the names of columns in which less is better."""
+RANKED = ("mAP", "mAP head", "mAP medium", "mAP tail")
+CALIBRATED = ("mAP@y", "mAP@x", "ACE", "MCE")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class RowResult:
 
     def values(self, column: str) -> list[float]:
         """Return the numbers of a column that are defined, by seed."""
-        found = (run.values.get(column) for run in self.runs)
-        return [value for value in found if value is not None and math.isfinite(value)]
+        numbers = (run.values.get(column) for run in self.runs)
+        return [value for value in numbers if value is not None and math.isfinite(value)]
 
     def mean(self, column: str) -> float | None:
         """Return the mean over the seeds, None where there is no number."""
@@ -56,18 +58,23 @@ class RowResult:
         values = self.values(column)
         return statistics.stdev(values) if len(values) > 1 else None
 
+    def error(self, column: str) -> float | None:
+        """Return the standard error of the mean, None of fewer than two seeds."""
+        std = self.std(column)
+        return None if std is None else std / math.sqrt(len(self.values(column)))
+
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a reproduction.
+    """The result of a table or figure.
 
     Args:
-        columns: what each column measures, as in `Published.columns` where the paper has the column too.
+        columns: what each column measures, as in `Printed.columns` where the paper has the column too.
         rows: the runs.
-        data: a sentence about the data it was measured on, and how it differs from the paper's.
+        data: the data it was measured on, and how it differs from the paper's; parts are joined by "; ".
         figure: plain numbers that a figure is drawn from.
         notes: sentences about what to know.
-        name, paper, title: of the reproduction.
+        name, paper, title: of the table or figure.
         command: what was typed.
         commits: of the source that each run was made with, all of them.
         seeds: of the runs.
@@ -93,20 +100,21 @@ class Result:
     changed: tuple[str, ...] = ()
     seconds: float = 0.0
 
+    @property
+    def by_name(self) -> dict[str, RowResult]:
+        """The rows by their names."""
+        return {row.name: row for row in self.rows}
+
     def row(self, name: str) -> RowResult:
-        """Return a row by its name."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise ValueError(f"there is no row {name!r}: choose one of {', '.join(repr(row.name) for row in self.rows)}")
+        """Return a row by its name; without runs where there is none."""
+        return self.by_name.get(name, RowResult(name, ()))
 
     def made_of(self, results: Sequence[Result]) -> Result:
         """Return it with the data, notes, commits, hardware, versions and seconds of all results that it is made of."""
+        parts = [part for result in results if result.data for part in result.data.split("; ")]
         return replace(
             self,
-            data="; ".join(
-                dict.fromkeys(part for result in results if result.data for part in result.data.split("; "))
-            ),
+            data="; ".join(dict.fromkeys(parts)),
             notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
             commits=tuple(dict.fromkeys(commit for result in results for commit in result.commits)),
             hardware=tuple(dict.fromkeys(device for result in results for device in result.hardware)),
@@ -116,32 +124,19 @@ class Result:
 
     def to_json(self) -> str:
         """Return the result as JSON, one line per run; the details of runs are left out."""
-        content = {
-            "format": _FORMAT,
-            "name": self.name,
-            "paper": self.paper,
-            "title": self.title,
-            "command": self.command,
-            "commits": list(self.commits),
-            "seeds": list(self.seeds),
-            "hardware": list(self.hardware),
-            "versions": dict(self.versions),
-            "changed": list(self.changed),
-            "data": self.data,
-            "notes": list(self.notes),
-            "seconds": round(self.seconds, 1),
-            "columns": list(self.columns),
-        }
+        names = ("name", "paper", "title", "command", "commits", "seeds", "hardware", "versions", "changed", "data")
+        content = {"format": _FORMAT, **{name: getattr(self, name) for name in (*names, "notes")}}
+        content |= {"seconds": round(self.seconds, 1), "columns": self.columns}
         lines = [f"{json.dumps(key)}: {_plain(value)}" for key, value in content.items()]
-        rows = (
-            f' {{"name": {_plain(row.name)}, "runs": [\n'
-            + ",\n".join(
-                "  " + _plain({"seed": run.seed, "values": dict(run.values), "seconds": round(run.seconds, 1)})
+        rows = []
+        for row in self.rows:
+            runs = (
+                _plain({"seed": run.seed, "values": dict(run.values), "seconds": round(run.seconds, 1)})
                 for run in row.runs
             )
-            + "\n ]}"
-            for row in self.rows
-        )
+            rows.append(
+                f' {{"name": {_plain(row.name)}, "runs": [\n' + ",\n".join(f"  {run}" for run in runs) + "\n ]}"
+            )
         lines.append('"rows": [\n' + ",\n".join(rows) + "\n]")
         if self.figure is not None:
             parts = (f" {json.dumps(key)}: {_plain(value)}" for key, value in self.figure.items())
@@ -150,38 +145,26 @@ class Result:
 
     @classmethod
     def from_json(cls, text: str, source: str = "the text") -> Result:
-        """Return what `to_json` gave."""
+        """Return what `to_json` gave; a file of another kind is a ValueError."""
         try:
             content = json.loads(text)
-            if not isinstance(content, dict):
-                raise ValueError("it holds no object")
-            if content.pop("format") != _FORMAT:
+            if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
                 raise ValueError("it has another format")
             rows = tuple(
                 RowResult(row["name"], tuple(RunResult(r["seed"], r["values"], r["seconds"]) for r in row["runs"]))
                 for row in content.pop("rows")
             )
-            kept: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
-            }
+            kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
             result = cls(rows=rows, **kept)
-            result._check()
+            texts = (*result.columns, *result.notes, *result.commits, *result.hardware, *result.changed)
+            values = [value for row in rows for run in row.runs for value in run.values.values()]
+            if not all(isinstance(text, str) for text in (*texts, *(row.name for row in rows))):
+                raise ValueError("something in it is not a text")
+            if not all(isinstance(value, int | float | None) for value in (*values, *result.seeds)):
+                raise ValueError("something in it is not a number")
             return result
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{source} is no result of steelyard reproduce: {error}") from None
-
-    def _check(self) -> None:
-        """Tell a file of another make by the first of its parts that is not of its kind."""
-        for name in ("columns", "notes", "commits", "hardware", "changed", "seeds"):
-            kind = int if name == "seeds" else str
-            if not all(isinstance(one, kind) for one in getattr(self, name)):
-                raise ValueError(f"{name} is not a list of {'whole numbers' if kind is int else 'texts'}")
-        for row in self.rows:
-            if not isinstance(row.name, str):
-                raise ValueError(f"the row {row.name!r} is named by no text")
-            for value in (value for run in row.runs for value in run.values.values()):
-                if not (value is None or isinstance(value, (int, float))):
-                    raise ValueError(f"{value!r} in the row {row.name!r} is no number")
 
     def save(self, path: Path) -> None:
         """Write the result as JSON."""
@@ -190,10 +173,7 @@ class Result:
     @classmethod
     def load(cls, path: Path) -> Result:
         """Return the result in a file."""
-        try:
-            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is no result of steelyard reproduce: it is not text") from None
+        return cls.from_json(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
 def _plain(value: Any) -> str:
@@ -213,16 +193,53 @@ def rounded(value: Any, digits: int = 6) -> Any:
 
 def all_versions(each: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the versions that runs had, several of one package as "1 and 2"."""
-    found: dict[str, dict[str, None]] = {}
+    seen: dict[str, dict[str, None]] = {}
     for versions in each:
         for name, version in versions.items():
-            found.setdefault(name, {}).update(dict.fromkeys(version.split(" and ")))
-    return {name: " and ".join(versions) for name, versions in found.items()}
+            seen.setdefault(name, {}).update(dict.fromkeys(version.split(" and ")))
+    return {name: " and ".join(versions) for name, versions in seen.items()}
 
 
 def on(column: str, name: str) -> str:
     """Return the name of a column that was measured on the data `name`."""
     return f"{column} on {name}"
+
+
+class Column(NamedTuple):
+    """The name of a column, taken apart."""
+
+    name: str
+    data: str
+    """The data it was measured on, "" where the name does not tell."""
+    head: str
+    """The rest."""
+
+
+def split_on(column: str) -> Column:
+    """Take the data out of a name: "mAP on VOC 2012, PAL 0.3" is mAP, PAL 0.3 of VOC 2012."""
+    measure, _, rest = column.partition(" on ")
+    data, _, setting = rest.partition(", ")
+    return Column(column, data, f"{measure}, {setting}" if setting else measure)
+
+
+def short(mean: float | None, std: float | None = None, is_count: bool = False) -> str:
+    """Return a number with one decimal; a count without any, and of a ratio three digits."""
+    if mean is None:
+        return "–"
+    if is_count:
+        whole = mean >= 1000 or mean == int(mean)
+        return f"{mean:,.0f}" if whole else f"{mean:.1f}" if mean >= 10 else f"{mean:.{3 if mean >= 1 else 2}g}"
+    return f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
+
+
+def as_table(lines: Sequence[Sequence[str]], align: str = "") -> str:
+    """Return lines of cells, the first of them the head, as a Markdown table.
+
+    align: a letter per column, l or r; by default all but the first are numbers.
+    """
+    head, *rest = lines
+    rule = ["---:" if side == "r" else "---" for side in align or "l" + "r" * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rest))
 
 
 def beside(parts: Mapping[str, Result]) -> Result:
@@ -232,27 +249,31 @@ def beside(parts: Mapping[str, Result]) -> Result:
         parts: results by the name of their data, with the same seeds; a row that one of them lacks has no number there.
     """
     results = list(parts.values())
-    names = list(dict.fromkeys(row.name for result in results for row in result.rows))
+    rows: dict[str, dict[int, RunResult]] = {}
+    for name, result in parts.items():
+        for row in result.rows:
+            of_row = rows.setdefault(row.name, {seed: RunResult(seed, {}) for seed in results[0].seeds})
+            for run in row.runs:
+                values = {on(column, name): value for column, value in run.values.items()}
+                so_far = of_row[run.seed]
+                details = {**so_far.details, name: run.details}
+                of_row[run.seed] = RunResult(
+                    run.seed, {**so_far.values, **values}, so_far.seconds + run.seconds, details
+                )
     return replace(
         results[-1].made_of(results),
         columns=tuple(on(column, name) for name, result in parts.items() for column in result.columns),
-        rows=tuple(RowResult(name, tuple(_run(parts, name, seed) for seed in results[0].seeds)) for name in names),
+        rows=tuple(RowResult(name, tuple(runs.values())) for name, runs in rows.items()),
     )
 
 
-def _run(parts: Mapping[str, Result], row: str, seed: int) -> RunResult:
-    """The runs of a row with one seed on all data, as one."""
-    runs = {
-        name: run
-        for name, result in parts.items()
-        for found in result.rows
-        if found.name == row
-        for run in found.runs
-        if run.seed == seed
-    }
-    values = {on(column, name): value for name, run in runs.items() for column, value in run.values.items()}
-    details = {name: run.details for name, run in runs.items()}
-    return RunResult(seed, values, sum(run.seconds for run in runs.values()), details)
+def joined(*results: Result) -> Result:
+    """Return the rows of several results as one."""
+    return replace(
+        results[0].made_of(results),
+        columns=tuple(dict.fromkeys(column for result in results for column in result.columns)),
+        rows=tuple(row for result in results for row in result.rows),
+    )
 
 
 def read_as(result: Result, rows: Sequence[tuple[str, str, Mapping[str, str]]], columns: Sequence[str]) -> Result:
@@ -264,13 +285,54 @@ def read_as(result: Result, rows: Sequence[tuple[str, str, Mapping[str, str]]], 
             A row whose runs are not in `result` is left out.
         columns: of the new table.
     """
-    there = {row.name: row for row in result.rows}
     made = [
-        RowResult(
-            name,
-            tuple(replace(run, values={c: run.values.get(taken[c]) for c in columns}) for run in there[source].runs),
-        )
-        for name, source, taken in rows
-        if source in there
+        RowResult(name, tuple(replace(run, values={c: run.values.get(of[c]) for c in columns}) for run in row.runs))
+        for name, source, of in rows
+        if (row := result.by_name.get(source)) is not None
     ]
     return replace(result, rows=tuple(made), columns=tuple(columns))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The numbers that a paper prints in one table, in per cent.
+
+    Args:
+        source: the paper and its table.
+        note: what to know about the table: its set-up, and what in print is wrong or silent.
+        columns: what each column measures.
+        rows: of each row the printed numbers, one per column, None where the paper prints none.
+        baseline: the row over which the paper claims its gains; "" for none.
+        is_data: whether the numbers are about the data, and none is a score.
+    """
+
+    source: str
+    note: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[float | None, ...]]
+    baseline: str = ""
+    is_data: bool = False
+
+    def __post_init__(self) -> None:
+        for name, values in self.rows.items():
+            if len(values) != len(self.columns):
+                raise ValueError(f"row {name!r} has {len(values)} numbers for {len(self.columns)} columns")
+
+    def value(self, row: str, column: str) -> float | None:
+        """Return the printed number of a row and a column, None where there is none."""
+        if row not in self.rows or column not in self.columns:
+            return None
+        return self.rows[row][self.columns.index(column)]
+
+    def prints(self, column: str) -> bool:
+        """Return whether some row has a printed number in a column."""
+        return any(self.value(row, column) is not None for row in self.rows)
+
+
+def printed_rows(text: str) -> dict[str, tuple[float | None, ...]]:
+    """Return the rows of a table that is written as lines "name | number number …", – for none."""
+    rows = {}
+    for line in text.strip().splitlines():
+        name, _, numbers = line.partition("|")
+        rows[name.strip()] = tuple(None if word == "–" else float(word) for word in numbers.split())
+    return rows

@@ -1,10 +1,11 @@
-"""One run of a row: trained once, its outputs kept, and read back the next time it is asked for."""
+"""One run: trained once, its outputs kept, and read back the next time it is asked for."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -34,8 +35,7 @@ from steelyard.training.checkpoint import load_tensors, read_history, save_tenso
 from steelyard.training.step import pick_device
 
 PARTS = ("validation", "test")
-FINISHED = "trial.json"
-_EPOCHS = "epochs"
+FINISHED, _EPOCHS = "trial.json", "epochs"
 _LATER = (
     *(("model", "mirror", False), ("model", "keep_statistics", False), ("model", "bias", "zero")),
     *(("train", "learner", "loop"), ("train", "budget", 0.0), ("train", "single", False), ("data", "names", "")),
@@ -44,6 +44,9 @@ _LATER = (
     *(("data", "embeddings", ""), ("data", "categories", ())),
 )
 """Settings that came later: as long as one is what it was before, runs without it are the same."""
+_CORRECTED = {("weighting", "inverse_frequency"): 2}
+"""Parts of the objective whose code was corrected since runs were noted, with their versions: runs of before have
+other keys, so that no ledger stands in for what the corrected code gives."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +91,11 @@ class Trial:
         ]
 
     @property
+    def by_link(self) -> ProbabilityModel:
+        """The conversion by the link of the objective alone, without what was fitted to held-out items."""
+        return self.reading.fit(self.logits[:0], self.targets[:0], "link")
+
+    @property
     def logits(self) -> Tensor:
         """Of the test items, (N, L)."""
         return self.outputs["test"][0]
@@ -99,7 +107,7 @@ class Trial:
 
 
 def key_of(config: Config, datasets: Datasets) -> str:
-    """Return what a run is known by: a hash of its settings and data, whatever the place and device it runs on."""
+    """Return the key of a run: a hash of its settings and data, whatever the place and device it runs on."""
     record = config.as_dict()
     for section, name in FREE:
         record[section].pop(name)
@@ -108,19 +116,20 @@ def key_of(config: Config, datasets: Datasets) -> str:
             record[section].pop(name)
     record["model"]["weights"] = Path(record["model"]["weights"]).name
     sizes = [None if part is None else len(part) for part in datasets[:3]]
-    text = json.dumps([record, _facts(datasets), sizes], sort_keys=True)
+    parts = {(slot, getattr(config.objective, slot).kind) for slot, _ in _CORRECTED}
+    corrected = [{" ".join(part): version} for part, version in _CORRECTED.items() if part in parts]
+    text = json.dumps([record, _facts(datasets), sizes, *corrected], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def tested_on(datasets: Datasets) -> list[int | None]:
-    """Return what test items are known again by; a run's key has their number alone."""
+    """Return checksums of the test items; a run's key has their number alone."""
     return list(_facts(Datasets(datasets.test, None, None)).values()) if datasets.test is not None else []
 
 
 def _facts(datasets: Datasets) -> dict[str, Any]:
     """Checksums of labels and inputs; what came later is left out where there is none of it."""
-    record = facts(datasets)
-    return {name: value for name, value in record.items() if name != "corrections" or value is not None}
+    return {name: value for name, value in facts(datasets).items() if name != "corrections" or value is not None}
 
 
 def trial(
@@ -144,11 +153,8 @@ def trial(
 def read(folder: Path) -> Trial:
     """Return the finished run in `folder`."""
     record = read_facts(folder)
-    RunFolder(folder).read_config()  # which tells whether it is whole
+    RunFolder(folder).read_config()  # which raises unless it is whole
     tensors, _ = load_tensors(folder / "outputs.safetensors")
-    outputs = {
-        part: (tensors[f"{part}/logits"], tensors[f"{part}/targets"]) for part in PARTS if f"{part}/logits" in tensors
-    }
     return Trial(
         folder,
         load_config(folder / "config.toml"),
@@ -156,44 +162,44 @@ def read(folder: Path) -> Trial:
         np.array(record["counts"], np.float64),
         np.array(record["n_known"], np.float64),
         ProbabilityModel.load(folder / "calibration.json"),
-        outputs,
+        {p: (tensors[f"{p}/logits"], tensors[f"{p}/targets"]) for p in PARTS if f"{p}/logits" in tensors},
         read_history(folder / "history.jsonl"),
         record["facts"],
     )
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return what the file by which a run is finished says; a damaged one is one sentence."""
-    path = folder / FINISHED
+    """Return the content of the file by which a run is finished; a corrupt one is one sentence."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record.pop("sha256", None) not in (None, checksum(record)):  # the first version noted none
-            raise ValueError("it does not have its checksum")
-        return dict(record)
+        return read_sealed(folder / FINISHED)
     except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is corrupt ({error}): delete {folder} to train it again") from None
+        raise ValueError(f"{folder / FINISHED} is corrupt ({error}): delete {folder} to train it again") from None
+
+
+def write_sealed(path: Path, record: Mapping[str, Any]) -> None:
+    """Write JSON with its checksum."""
+    write_atomic(path, json.dumps({**record, "sha256": checksum(record)}) + "\n")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return what `write_sealed` wrote; a ValueError where the checksum is another."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record.pop("sha256", None) not in (None, checksum(record)):  # the first version noted none
+        raise ValueError("it does not have its checksum")
+    return dict(record)
 
 
 def _follower(folder: Path, config: Config) -> Follow:
-    """Return what keeps the outputs of an epoch in a file of its own, which a run that is taken up again still has."""
+    """Return a function that keeps the outputs of an epoch in a file of its own, so that a resumed run has them too."""
 
     def follow(model: nn.Module, device: torch.device, datasets: Datasets) -> None:
         epoch = len(read_history(folder / "history.jsonl")) + 1
-        tensors = {}
-        for part in PARTS:
-            found = outputs_of(model, getattr(datasets, part), config, device)  # type: ignore[arg-type]
-            if found is not None:
-                tensors[part] = found[0]
+        pairs = {part: outputs_of(model, getattr(datasets, part), config, device) for part in PARTS}  # type: ignore[arg-type]
         (folder / _EPOCHS).mkdir(exist_ok=True)
+        tensors = {part: pair[0] for part, pair in pairs.items() if pair is not None}
         save_tensors(folder / _EPOCHS / f"{epoch}.safetensors", tensors, {})
 
     return follow
-
-
-def _gather_epochs(folder: Path, n: int) -> None:
-    """Put the outputs of all epochs into one file: by part, logits (epochs, N, L)."""
-    each = [load_tensors(folder / _EPOCHS / f"{epoch}.safetensors")[0] for epoch in range(1, n + 1)]
-    save_tensors(folder / f"{_EPOCHS}.safetensors", {p: torch.stack([one[p] for one in each]) for p in each[0]}, {})
 
 
 def _train(config: Config, datasets: Datasets, folder: Path, console: Console, note: str, follows: bool) -> None:
@@ -209,41 +215,36 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
         if "--overwrite" not in str(error):  # of which there is none here
             raise
         raise ValueError(f"{str(error).rpartition(':')[0]}: delete {folder} to train it again") from None
-    outputs = {
+    pairs = {
         part: outputs_of(learned.learner, getattr(learned.datasets, part), config, learned.device) for part in PARTS
     }
     labels = learned.datasets.train.labels
-    run.write_reading(reading_of(config, learned.objective, labels, outputs["validation"]))
-    tensors: dict[str, Tensor] = {}
-    for part, found in outputs.items():
-        if found is not None:
-            tensors[f"{part}/logits"], tensors[f"{part}/targets"] = found
+    run.write_reading(reading_of(config, learned.objective, labels, pairs["validation"]))
+    kept = {part: pair for part, pair in pairs.items() if pair is not None}
+    tensors = {f"{part}/{name}": pair[i] for part, pair in kept.items() for i, name in enumerate(("logits", "targets"))}
     save_tensors(folder / "outputs.safetensors", tensors, {})
     if follows:
-        _gather_epochs(folder, len(learned.outcome.history))
+        files = (folder / _EPOCHS / f"{epoch + 1}.safetensors" for epoch in range(len(learned.outcome.history)))
+        each = [load_tensors(file)[0] for file in files]
+        save_tensors(folder / f"{_EPOCHS}.safetensors", {p: torch.stack([one[p] for one in each]) for p in each[0]}, {})
+    on_cpu = f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"
+    is_gpu = learned.device.type == "cuda"
     record = {
         "names": list(labels.names),
         "counts": labels.counts.tolist(),
         "n_known": labels.n_known.tolist(),
         "facts": {
             "seconds": round(learned.outcome.seconds, 3),
-            "device": hardware(learned.device),
+            "device": str(torch.cuda.get_device_name(learned.device)) if is_gpu else on_cpu,
             "versions": versions(learned.device),
             "commit": commit(),
             "note": note,
             "test": tested_on(datasets),
         },
     }
-    write_atomic(folder / FINISHED, json.dumps({**record, "sha256": checksum(record)}) + "\n")
+    write_sealed(folder / FINISHED, record)
     for left in ("checkpoint", "pseudo-labels", "cache", _EPOCHS):
         shutil.rmtree(folder / left, ignore_errors=True)
-
-
-def hardware(device: torch.device) -> str:
-    """Return the name of a GPU, or the kind and number of CPU cores."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return f"CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}"
 
 
 MOST = 4 << 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,12 @@ from steelyard.data.subset import Subset
 from steelyard.labels import Labels
 from steelyard.metrics import calibration_error
 from steelyard.run.datasets import Datasets
-from steelyard_papers import beyond, db, findings, pal
+from steelyard_papers import beyond, db, pal
 from steelyard_papers import trial as trials
-from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.command import prepared, reproduce_one
-from steelyard_papers.reproduction import Job
-from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.sources import TABLES, VOC_MLT
-from steelyard_papers.study import Row
+from steelyard_papers.command import CATALOGUE, prepared, reproduce
+from steelyard_papers.datasets import TABLES, VOC_MLT
+from steelyard_papers.result import Result
+from steelyard_papers.study import Job, Row
 from steelyard_papers.trial import read
 
 
@@ -64,7 +61,7 @@ def test_what_is_too_large_or_may_be_skipped_stays_in_files(tmp_path: Path, monk
     skipping = pictures(tmp_path, 1, "skip")
     assert trials.in_memory(Datasets(skipping, None, None), 0).train is skipping
     table = TABLES[1]
-    table.fixture(tmp_path)
+    table.generate(tmp_path)
     arrays = table.open(tmp_path)
     assert trials.in_memory(arrays, 0).train is arrays.train
 
@@ -79,6 +76,7 @@ def changed(one: Config, other: Config) -> set[str]:
     return {f"{s}.{k}" for s in mine for k in mine[s] if mine[s][k] != its[s][k]}
 
 
+FROZEN = [entry for entry in db.ENTRIES if entry.name.endswith("-frozen")]
 BESIDE = ("auto", "DB-Focal", "DB", "CB-Focal")
 SPA_EITHER_WAY = {
     "without held-out items": {"data.validation"},
@@ -159,10 +157,10 @@ def test_a_part_is_left_out_at_a_time(rows: Sequence[Row], base: dict[str, Any],
 
 
 def test_a_page_over_a_frozen_backbone_says_nothing_of_training_it() -> None:
-    for entry in db.TWINS:
+    for entry in FROZEN:
         for said in ("network, schedule", "below it", "mirrored", "statistics", "db-table1 ", "db-table1;"):
             assert said not in f"{entry.note};"
-    assert "photographs are not varied" in db.TWINS[0].note
+    assert "photographs are not varied" in FROZEN[0].note
 
 
 def test_the_paper_s_row_over_a_frozen_backbone_is_that_of_its_table() -> None:
@@ -196,7 +194,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
     def run(name: str, *patterns: str) -> Any:
         with prepared(CATALOGUE[name], Job(out, out, rows=patterns, smoke=True)) as job:
-            return reproduce_one(CATALOGUE[name], replace(job, out=out)), out
+            return reproduce(CATALOGUE[name], replace(job, out=out)), out
 
     return run
 
@@ -240,73 +238,15 @@ def test_over_a_frozen_backbone_only_that_is_set_besides() -> None:
         return Result(("mAP",), changed=job.sets)
 
     of = replace(CATALOGUE["db-table1"], run=run)
-    made = db.twin(of)
+    made = db.frozen(of)
     job = Job(Path(), Path(), sets=("train.epochs=2",))
     result = made.run(job)
     assert asked[0].sets == (*db.FROZEN_SETS, "train.epochs=2")
     assert result.changed == ("train.epochs=2",), "what a person set, and no more"
-    assert (made.name, made.published) == ("db-table1-frozen", None), "the paper's numbers are of another network"
+    assert (made.name, made.printed) == ("db-table1-frozen", None), "the paper's numbers are of another network"
     made.run(replace(job, smoke=True))
     assert asked[1].sets == ("train.epochs=2",), "a trial has a tiny network, which no weights are published for"
     assert {name for name in CATALOGUE if name.startswith("db-") and name.endswith("-frozen")} == {
-        f"{name}-frozen" for name in (*db.TWINNED, "db-beyond")
+        f"{name}-frozen"
+        for name in (*(f"db-{x}" for x in ("table1", "table2", "fig6", "fig7", "fig10", "parts")), "db-beyond")
     }
-
-
-def told(**rows: dict[str, float | None]) -> Result:
-    columns = tuple(dict.fromkeys(column for values in rows.values() for column in values))
-    return Result(columns, tuple(RowResult(name, (RunResult(0, values),)) for name, values in rows.items()))
-
-
-def test_means_are_held_against_those_of_before() -> None:
-    def of(**rows: tuple[float, ...]) -> Result:
-        made = [RowResult(name, tuple(RunResult(i, {"x": v}) for i, v in enumerate(rows[name]))) for name in rows]
-        return Result(columns=("x", "absent"), rows=tuple(made))
-
-    before = of(a=(10.0, 12.0), b=(5.0, 5.0), c=(1.0,), d=(1.0, 2.0))  # standard deviations √2, 0, none
-    within = "means are within a standard deviation of those of before"
-    chance = 100 * math.erfc(1 / math.sqrt(2 * (1 / 1 + 1 / 2)))  # of means of one and of two seeds
-    for same in (5.0, 5.00001):  # more digits than a file has
-        said = findings.again(of(a=(12.4,), b=(same,)), before)
-        assert said == f"2 of 2 {within}; by chance {chance:.0f} % would not be"
-    assert findings.again(of(a=(12.5, 12.5), b=(5.1, 5.1), c=(1.0,), e=(1.0,)), before) == (
-        f"0 of 2 {within}; by chance 32 % would not be; "  # of means of two: one standard deviation of their difference
-        "outside: b, x 5.10 against 5.00 ± 0.00; a, x 12.50 against 11.00 ± 1.41; "
-        "of one seed before, and not compared: 1"
-    )
-    assert findings.again(of(c=(3.0,)), before) == "of one seed before, and not compared: 1"
-    assert findings.again(of(e=(3.0,)), before) == "no row and column is in both results: nothing is compared"
-
-
-def test_claims_are_told_as_the_numbers_are() -> None:
-    result = told(a={"mAP": 50.0, "ACE": 3.0}, b={"mAP": 40.0, "ACE": 2.0}, c={"mAP": 45.0, "ACE": None})
-    assert findings.first(result, "a", "mAP") == ("the paper has a first by mAP, and so it is here",)
-    assert findings.first(result, "a", "ACE") == (
-        "the paper has a first by ACE; not so here: 1 of 1 rows are better, b the best, 2.00 against 3.00",
-    )
-    (sentence,) = findings.first(result, "b", "mAP")
-    assert sentence.endswith("2 of 2 rows are better, a the best, 50.00 against 40.00")
-    assert findings.first(result, "c", "ACE") == (), "it has no number"
-    assert findings.first(result, "d", "mAP") == ()
-    assert findings.firsts(result, "b", result.columns)[0].endswith("is the best by 1 of 2 columns")
-    assert findings.firsts(result, "d", result.columns) == ()
-    assert findings.gain(result, "b", "a", "mAP", "said") == ("said; here b less a is -10.00",)
-    assert findings.gain(result, "a", "c", "ACE", "said") == ()
-    assert findings.above(result, "a", ("mAP", "ACE")) == (
-        "by mAP, a 50.00, none is better",
-        "by ACE, a 3.00, better are: b 2.00",
-    )
-    assert findings.above(result, "b", ("mAP",)) == ("by mAP, b 40.00, better are: a 50.00, c 45.00",)
-    assert findings.above(result, "c", ("ACE",)) == (), "it has no number"
-    assert findings.alike(result, "a", "b") == findings.alike(result, "a", "d") == ()
-    thrice = tuple(RunResult(seed, {"mAP": 50.0 + seed}) for seed in range(3))
-    once = (RunResult(0, {"mAP": 50.5}),)
-    uneven = Result(("mAP",), (RowResult("a", thrice), RowResult("b", once)))
-    assert findings.above(uneven, "a", ("mAP",)) == (
-        "by mAP, a 51.00, better are: b 50.50 (of its seeds a has 50.00)",
-    ), "a mean over more seeds is no match for one of them"
-    near = told(a={"mAP": 50.0, "ACE": None}, b={"mAP": 50.02, "ACE": 1.0})
-    assert findings.alike(near, "a", "b") == (
-        "no run of a is more than 0.02 from b: what is left out there hardly acts",
-    )
-    assert findings.above(result, "d", ("mAP",)) == ()

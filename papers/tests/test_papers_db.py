@@ -16,18 +16,17 @@ from steelyard.config.recipes import settings
 from steelyard.config.settings import Config, load_config
 from steelyard.data.builders import pareto_long_tail
 from steelyard.labels import Labels
-from steelyard_papers import db, db_figures
-from steelyard_papers.command import prepared, reproduce_one
-from steelyard_papers.db_rows import ON_COCO, SWEEPS, combinations, rows, sweep, weighted
-from steelyard_papers.reproduction import Job
-from steelyard_papers.result import Result
-from steelyard_papers.sources import COCO_MLT, VOC_MLT, Source
-from steelyard_papers.study import Row
+from steelyard_papers import db, figures
+from steelyard_papers.command import prepared, reproduce
+from steelyard_papers.datasets import COCO_MLT, VOC_MLT, DataSet
+from steelyard_papers.db import ON_COCO, SWEEPS, combinations, rows, sweep, weighted
+from steelyard_papers.result import Result, RowResult, RunResult
+from steelyard_papers.study import Job, Row
 
-BY_NAME = {reproduction.name: reproduction for reproduction in db.REPRODUCTIONS}
+BY_NAME = {reproduction.name: reproduction for reproduction in db.ENTRIES}
 
 
-def configured(source: Source, make: Callable[[Source], tuple[Row, ...]] = rows) -> dict[str, Config]:
+def configured(source: DataSet, make: Callable[[DataSet], tuple[Row, ...]] = rows) -> dict[str, Config]:
     base = load_config(overrides=settings("voc-mlt-db" if source is VOC_MLT else "coco-mlt-db"))
     return {row.name: base.with_overrides(row.settings) for row in make(source)}
 
@@ -73,7 +72,7 @@ def test_table_1_is_set_up_as_in_the_paper() -> None:
 
 def test_table_2_has_the_rows_in_print() -> None:
     found, first = configured(VOC_MLT, weighted), configured(VOC_MLT)
-    published = BY_NAME["db-table2"].published
+    published = BY_NAME["db-table2"].printed
     assert published is not None
     assert list(found) == list(published.rows)
     assert {name: found[name] for name in ("RS", "RS-Focal", "R-BCE-Focal")}.items() <= first.items()
@@ -86,9 +85,13 @@ def test_table_2_has_the_rows_in_print() -> None:
 def test_coco_mlt_has_some_rows_unless_others_are_asked_for() -> None:
     made = rows(COCO_MLT)
     plain = Job(Path(), Path())
-    assert [row.name for row in db._on(COCO_MLT, plain, made)] == list(ON_COCO)
-    assert [row.name for row in db._on(VOC_MLT, plain, made)] == [row.name for row in made]
-    assert [row.name for row in db._on(COCO_MLT, replace(plain, rows=("RW", "DB*")), made)] == ["RW", "DB", "DB-Focal"]
+    assert [row.name for row in db.rows_on(COCO_MLT, plain, made)] == list(ON_COCO)
+    assert [row.name for row in db.rows_on(VOC_MLT, plain, made)] == [row.name for row in made]
+    assert [row.name for row in db.rows_on(COCO_MLT, replace(plain, rows=("RW", "DB*")), made)] == [
+        "RW",
+        "DB",
+        "DB-Focal",
+    ]
 
 
 def test_parts_share_their_rows_with_table_1() -> None:
@@ -146,41 +149,33 @@ def test_statistics_are_those_of_the_definitions() -> None:
     y[0], y[1] = [0, 0, 0, 0, 1], 0
     n = y.sum(0)
     order = np.argsort(-n, kind="stable")
-    alpha, beta, mu = 0.1, 10.0, 0.3
-    found = db_figures.statistics(Labels(y), alpha, beta, mu)
+    found = db.statistics(Labels(y))
     s = [sum(y[k, j] / n[j] for j in range(5)) for k in range(50)]
     assert found["counts"] == n[order].tolist()
     for place, c in enumerate(order):
         own = [k for k in range(50) if y[k, c]]
         drawn = np.array([s[k] for k in own])
-        weights = np.array([alpha + 1 / (1 + np.exp(-beta * (1 / n[c] / s[k] - mu))) for k in own])
         assert found["spread"][place] == pytest.approx(drawn.std() / drawn.mean(), abs=1e-6)
-        weighted = drawn * weights
-        assert found["weighted"][place] == pytest.approx(weighted.std() / weighted.mean(), abs=1e-5)
-        assert found["before"][place] == pytest.approx(n[c] / 50)
         n_draws = 5 * -(-int(n.max()) // 4)
-        assert found["expected"][place] == pytest.approx(n_draws * found["after"][place])
-        spread = np.sqrt(n_draws * found["after"][place] * (1 - found["after"][place]))
-        assert abs(found["drawn"][place] - found["expected"][place]) < 4 * spread + 1, "sampled as equation 1 says"
         after = sum(sum(y[k, c] for k in range(50) if y[k, j]) / n[j] for j in range(5)) / 5
-        assert found["after"][place] == pytest.approx(after)
+        assert found["expected"][place] == pytest.approx(n_draws * after)
+        spread = np.sqrt(n_draws * after * (1 - after))
+        assert abs(found["drawn"][place] - found["expected"][place]) < 4 * spread + 1, "sampled as equation 1 says"
         for other, i in enumerate(order):
             assert found["conditional"][other][place] == pytest.approx(y[own, i].mean(), abs=1e-4)
 
 
-def test_weights_even_out_what_sampling_draws(shared_data: Path) -> None:
-    found = db_figures.split_statistics(Job(shared_data, shared_data)).figure or {}
-    for name, n in (("VOC-MLT", 1142), ("COCO-MLT", 1909)):
-        assert found[name]["items"] == n
-        assert np.nanmean(np.array(found[name]["weighted"], float)) < np.nanmean(np.array(found[name]["spread"], float))
+def test_the_published_splits_have_their_counts(shared_data: Path) -> None:
+    found = db.split_statistics(Job(shared_data, shared_data)).figure or {}
+    assert {name: of["items"] for name, of in found.items()} == {"VOC-MLT": 1142, "COCO-MLT": 1909}
     assert found["VOC-MLT"]["counts"][:3] == [775, 479, 249]
 
 
 def test_a_table_on_generated_data_has_the_columns_in_print(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with prepared(BY_NAME["db-table1"], Job(out, out, rows=("ERM", "DB-Focal"), smoke=True)) as job:
-        found = reproduce_one(BY_NAME["db-table1"], job)
-    published = BY_NAME["db-table1"].published
+        found = reproduce(BY_NAME["db-table1"], job)
+    published = BY_NAME["db-table1"].printed
     assert set(found.columns) < set(published.columns)
     assert [row.name for row in found.rows] == ["ERM", "DB-Focal"]
     for row in found.rows:
@@ -189,7 +184,7 @@ def test_a_table_on_generated_data_has_the_columns_in_print(tmp_path: Path) -> N
     assert "78.9" in (out / "db-table1.md").read_text()
 
 
-@pytest.mark.parametrize("name", [f"db-{x}" for x in ("fig2", "fig3", "fig5", "fig8", "fig9", "counts", "weights")])
+@pytest.mark.parametrize("name", [f"db-fig{x}" for x in (2, 3, 5, 8, 9)])
 def test_figures_of_labels_and_losses_are_drawn_from_their_json(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with prepared(BY_NAME[name], Job(tmp_path, tmp_path, smoke=True)) as job:
@@ -204,7 +199,7 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
         "counts": [3, 300],
         "ap": {"ERM": [10.0, 50.0], "RS": [30.0, 45.0], "DB": [33.0, None]},
     }
-    figure = db_figures.gain_figure({"VOC-MLT": numbers})
+    figure = figures.label_gains(Result(figure={"VOC-MLT": numbers}))
     heights = [[bar.get_height() for bar in axes.containers[0]] for axes in figure.axes]
     assert heights[0] == [-5.0, 20.0], "the most frequent label comes first"
     assert heights[1][1] == pytest.approx(3.0)
@@ -218,10 +213,10 @@ def test_gains_are_differences_of_the_steps_in_order() -> None:
 def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = (rng.random((4000, 80)) < 1 / np.arange(2, 82)).astype(np.uint8)
-    assert "steps" not in (db_figures.construction(Job(tmp_path, tmp_path)).figure or {}), "curves alone"
+    assert "steps" not in (db.construction(Job(tmp_path, tmp_path)).figure or {}), "curves alone"
     (tmp_path / "labels").mkdir()
     np.savez(tmp_path / "labels" / "coco2014_train.npz", ids=np.arange(4000), Y=y)
-    found = db_figures.construction(Job(tmp_path, tmp_path)).figure or {}
+    found = db.construction(Job(tmp_path, tmp_path)).figure or {}
     assert list(found["steps"]) == ["1", "21", "40", "60", "80"]
     taken = pareto_long_tail(Labels(y), 1200)
     order = np.argsort(-Labels(y).resampled_prior(), kind="stable")
@@ -230,14 +225,14 @@ def test_a_long_tail_is_watched_while_it_is_made(tmp_path: Path) -> None:
 
 
 def test_test_items_are_counted_in_the_order_of_training(tmp_path: Path) -> None:
-    VOC_MLT.fixture(tmp_path)
+    VOC_MLT.generate(tmp_path)
     order = np.argsort(-VOC_MLT.open(tmp_path).train.labels.counts, kind="stable")
-    here = db_figures.to_test_on(Job(tmp_path, tmp_path)).figure or {}
+    here = db.to_test_on(Job(tmp_path, tmp_path)).figure or {}
     assert here["VOC-MLT"]["test"] == VOC_MLT.open(tmp_path).test.labels.counts[order].tolist()
     official = np.full((6, 20), -1, np.int8)
     official[:3, 14], official[3:5, 2], official[5, 2] = 1, 1, 0
     np.savez(tmp_path / "labels" / "voc2007_test_labels.npz", Y_official=official)
-    found = (db_figures.to_test_on(Job(tmp_path, tmp_path)).figure or {})["VOC-MLT"]
+    found = (db.to_test_on(Job(tmp_path, tmp_path)).figure or {})["VOC-MLT"]
     assert found["test items"] == 6
     assert {name: n for name, n in zip(found["names"], found["test"], strict=True) if n} == {"person": 3, "bird": 3}
 
@@ -245,12 +240,20 @@ def test_test_items_are_counted_in_the_order_of_training(tmp_path: Path) -> None
 def test_a_sweep_is_drawn_over_its_values() -> None:
     pytest.importorskip("matplotlib")
     points = {1.0: {"mAP": (60.0, 1.0), "mAP tail": (40.0, 2.0)}, 5.0: {"mAP": (65.0, 0.5), "mAP tail": (50.0, 0.0)}}
-    figure = db_figures.sweep_figure({"λ": points})
+    half = {v: {c: (mean, std / 2**0.5) for c, (mean, std) in of.items()} for v, of in points.items()}
+    rows = tuple(
+        RowResult(
+            f"λ = {v:g}",
+            tuple(RunResult(i, {c: m + sign * s for c, (m, s) in of.items()}) for i, sign in enumerate((-1, 1))),
+        )
+        for v, of in half.items()
+    )
+    figure = figures.sweep({"λ": {5.0: "λ = 5", 1.0: "λ = 1"}, "β": {1.0: "β = 1"}}, Result(("mAP", "mAP tail"), rows))
+    assert len(figure.axes) == 1, "β was not run"
     drawn = {bars.get_label(): bars for bars in figure.axes[0].containers}
-    assert {name: list(bars.lines[0].get_ydata()) for name, bars in drawn.items()} == {
-        "mAP": [60.0, 65.0],
-        "mAP tail": [40.0, 50.0],
-    }
+    lines = {name: list(bars.lines[0].get_ydata()) for name, bars in drawn.items()}
+    assert lines == {"mAP": pytest.approx([60.0, 65.0]), "mAP tail": pytest.approx([40.0, 50.0])}
     (bars,) = drawn["mAP tail"].lines[2]
-    assert [[y for _, y in ends] for ends in bars.get_segments()] == [[38.0, 42.0], [50.0, 50.0]]  # ± a deviation
+    ends = np.array([[y for _, y in ends] for ends in bars.get_segments()])
+    np.testing.assert_allclose(ends, [[38.0, 42.0], [50.0, 50.0]])  # ± a deviation
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["1", "5"]

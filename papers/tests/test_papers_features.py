@@ -14,8 +14,9 @@ from torch import Tensor
 
 from steelyard.data.files import DataError
 from steelyard.models.resnet50 import ResNet50
-from steelyard_papers import frozen_features, pal, resnet50_weights
-from steelyard_papers.frozen_features import COCO_FEATURES, CUB_FEATURES, drawn_order, read_features
+from steelyard_papers import features, pal
+from steelyard_papers.datasets import COCO_FEATURES, CUB_FEATURES, present, read_features
+from steelyard_papers.features import drawn_order
 
 
 @pytest.fixture
@@ -49,21 +50,23 @@ class Mean:
 
 def typed(home: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
     words = [str(home / "out"), "--weights", "w", "--images", str(home / "images"), "--ids", str(home / "list.npz")]
-    monkeypatch.setattr("sys.argv", ["", *words, "--file", "{:04d}.png", "--part", "3", "--batch", "2", *more])
-    frozen_features.main()
+    monkeypatch.setattr(
+        "sys.argv", ["", "compute", *words, "--file", "{:04d}.png", "--part", "3", "--batch", "2", *more]
+    )
+    features.main()
 
 
 def test_parts_are_resumed_and_cover_every_image_once(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Mean()
-    monkeypatch.setattr(frozen_features, "backbone", lambda *_: model)
+    monkeypatch.setattr(features, "backbone", lambda *_: model)
     typed(pictures, monkeypatch, "--parts", "0:1")
     assert len(list((pictures / "out").iterdir())) == 1
     typed(pictures, monkeypatch)
     assert model.calls == 7, "no image twice, and the part that was there is not computed again"
-    found = read_features(pictures / "out")
-    assert sorted(found.ids.tolist()) == list(range(7))
-    assert found.ids.tolist() == [i for i in drawn_order(8).tolist() if i < 7], "in the drawn order"
-    assert found.x.dtype == np.float16
+    ids, x = read_features(pictures / "out")
+    assert sorted(ids.tolist()) == list(range(7))
+    assert ids.tolist() == [i for i in drawn_order(8).tolist() if i < 7], "in the drawn order"
+    assert x.dtype == np.float16
     typed(pictures, monkeypatch)
     assert model.calls == 7
 
@@ -71,7 +74,7 @@ def test_parts_are_resumed_and_cover_every_image_once(pictures: Path, monkeypatc
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda home: (home / "a").mkdir(), "holds no .npz file: run python -m steelyard_papers.frozen_features"),
+        (lambda home: (home / "a").mkdir(), "holds no .npz file: run python -m steelyard_papers.features"),
         (lambda home: _parts(home, X=np.zeros((2, 3))), "no arrays ids and X"),
         (lambda home: _parts(home, ids=np.arange(3), X=np.zeros((2, 3))), "of one length"),
         (lambda home: _parts(home, 2, ids=np.arange(2), X=np.zeros((2, 3))), "holds some items twice"),
@@ -90,7 +93,7 @@ def _parts(home: Path, n: int = 1, **arrays: np.ndarray) -> None:
 
 
 def test_features_are_joined_with_labels_by_id(tmp_path: Path) -> None:
-    COCO_FEATURES.fixture(tmp_path)
+    COCO_FEATURES.generate(tmp_path)
     part = tmp_path / "features" / "coco2014" / "0.npz"
     with np.load(part) as arrays:
         ids, x = arrays["ids"], arrays["X"]
@@ -109,7 +112,7 @@ def test_features_are_joined_with_labels_by_id(tmp_path: Path) -> None:
 
 def test_published_lists_say_which_positives_are_known(tmp_path: Path) -> None:
     for source in (COCO_FEATURES, CUB_FEATURES):
-        source.fixture(tmp_path)
+        source.generate(tmp_path)
         whole = source.open(tmp_path)
         single = pal.thinned(whole, "SPL", 5, source, tmp_path).train.labels.values
         assert set(np.unique(single)) == {-1, 1}
@@ -118,7 +121,7 @@ def test_published_lists_say_which_positives_are_known(tmp_path: Path) -> None:
     assert pal.settings_on(COCO_FEATURES, ["PPL 0.3"]) == ["PPL 0.3", "PPL 0.75", "PPL 0.4"]
     assert pal.settings_on(COCO_FEATURES, ["FAL"]) == ["FAL"]
     assert pal.settings_on(CUB_FEATURES, ["FAL", "SPL"]) == ["SPL"]
-    assert [source.name for source in pal.there(tmp_path)] == ["COCO 2014", "CUB"]
+    assert [source.name for source in present(tmp_path, pal.SETS)] == ["COCO 2014", "CUB"]
 
 
 def test_the_real_lists_keep_what_their_names_say(shared_data: Path) -> None:
@@ -186,20 +189,21 @@ def keras_features(weights: dict[str, np.ndarray], pixels: Tensor) -> Tensor:
 def test_converted_weights_give_keras_features(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     weights = arrays()
     np.savez(tmp_path / "keras.npz", **weights)
-    monkeypatch.setattr("sys.argv", ["", str(tmp_path / "keras.npz"), str(tmp_path / "out.safetensors")])
-    resnet50_weights.main()
+    monkeypatch.setattr("sys.argv", ["", "weights", str(tmp_path / "keras.npz"), str(tmp_path / "out.safetensors")])
+    features.main()
     net = ResNet50()
     net.load_state_dict(load_file(tmp_path / "out.safetensors"))
     assert sum(p.numel() for p in net.parameters()) == 23_508_032
     pixels = torch.randint(0, 256, (1, 3, 33, 46), generator=torch.manual_seed(0)).float()
     mean, std = (torch.tensor(values)[:, None, None] for values in ResNet50.statistics)
     expected = keras_features(weights, pixels)
-    features = net.eval()((pixels / 255 - mean) / std)
-    assert (features - expected).norm() < 1e-5 * expected.norm()
+    here = net.eval()((pixels / 255 - mean) / std)
+    assert (here - expected).norm() < 1e-5 * expected.norm()
 
 
 def test_half_precision_keeps_normalisations_whole() -> None:
-    large = torch.tensor([1e5, 1e-9])  # beyond float16 either way
-    half = resnet50_weights.halved({"bn1.running_var": large, "conv1.weight": torch.full((2, 3, 7, 7), 0.1)})
-    assert torch.equal(half["bn1.running_var"], large)
+    weights = arrays()
+    weights["conv1_bn.moving_variance"][:2] = 1e5, 1e-9  # beyond float16 either way
+    half = features.converted(weights, half=True)
+    assert half["bn1.running_var"][:2].tolist() == pytest.approx([1e5, 1e-9])
     assert half["conv1.weight"].dtype == torch.float16

@@ -20,29 +20,20 @@ from steelyard.losses import BCE
 from steelyard.objective import Objective
 from steelyard.run.checks import warnings_for
 from steelyard.training.settings import AugmentSettings
-from steelyard_papers import fixtures, plm, plm_beyond, plm_figures, plm_rows
+from steelyard_papers import beyond, figures, generated, plm
 from steelyard_papers import study as studies
-from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.frozen_features import COCO_FEATURES
-from steelyard_papers.plm_rows import (
-    decisions_of_3,
-    decisions_of_10,
-    errors,
-    open_cifar,
-    open_multi_mnist,
-    rarest_apart,
-)
-from steelyard_papers.published import PRINTED
-from steelyard_papers.reproduction import Job
+from steelyard_papers.command import CATALOGUE
+from steelyard_papers.datasets import COCO_FEATURES
+from steelyard_papers.plm import decisions_of_3, decisions_of_10, errors, open_cifar, open_multi_mnist, rarest_apart
 from steelyard_papers.result import Result, RowResult, RunResult
-from steelyard_papers.study import settings_of
+from steelyard_papers.study import Job, settings_of
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A smoke job on generated data of every kind."""
     root = tmp_path_factory.mktemp("plm")
-    for write in (fixtures.mnist, fixtures.cifar10, fixtures.cifar100, fixtures.coco):
+    for write in (generated.mnist, generated.cifar10, generated.cifar100, generated.coco2014):
         write(root)
     return Job(root, root / "out", smoke=True)
 
@@ -136,7 +127,7 @@ def configs(name: str, asked: Job, monkeypatch: pytest.MonkeyPatch) -> dict[str,
             found[row.name] = settings_of(real, base, row, 0, open_data(row.data, 0))
         return Result()
 
-    monkeypatch.setattr(plm_rows, "study", study)
+    monkeypatch.setattr(plm, "study", study)
     CATALOGUE[name].run(asked)
     return found
 
@@ -181,7 +172,7 @@ def test_coco_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("table", "rate"), [("plm-table3", 1.0), ("plm-table4", 0.01)])
 def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyPatch, table: str, rate: float) -> None:
-    monkeypatch.setattr(plm_rows, "rhos_of", lambda job: plm_rows.RHOS)
+    monkeypatch.setattr(plm, "rhos_of", lambda job: plm.RHOS)
     found = configs(table, small, monkeypatch)
     methods = ("BCE", "Focal", "CB", "LDAM-DRW", "BCE + PLM", "Focal + PLM")
     assert set(found) == {f"{name}, ρ {rho}" for name in methods for rho in (200, 100, 50, 20, 10)}
@@ -197,6 +188,7 @@ def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyP
         if name.startswith("LDAM"):
             assert config.objective.loss.arguments["softmax"] is True
             assert config.objective.weighting.arguments["start"] == 161
+            assert config.objective.reduction == "mean", "over the sum of the weights"
             assert config.model.head == "cosine"
         if name.startswith("CB"):
             assert config.objective.weighting.arguments["mode"] == "mean_weight"
@@ -204,7 +196,7 @@ def test_cifar_is_set_up_as_in_the_paper(small: Job, monkeypatch: pytest.MonkeyP
 
 
 def test_only_two_rhos_are_run_with_several_seeds() -> None:
-    rows = plm_rows.cifar_rows(1.0, plm_rows.RHOS)
+    rows = plm.cifar_rows(1.0, plm.RHOS)
     assert {row.data for row in rows if row.most_seeds == 0} == {"100", "10"}
 
 
@@ -214,8 +206,8 @@ def test_ablations_share_runs_with_the_tables(small: Job, monkeypatch: pytest.Mo
     ratios = configs("plm-table6", small, monkeypatch)
     assert list(rates) == ["λ 1", "λ 0.1", "λ 0.01", "λ 0"], "as the paper prints them"
     assert {masking(rates[name])[1] for name in list(rates)[:3]} == {1.0, 0.1, 0.01}
-    assert {masking(config)[5] for config in ratios.values()} == set(plm_rows.INITIAL) == set(ratios)
-    monkeypatch.setattr(plm_rows, "rhos_of", lambda job: plm_rows.RHOS)
+    assert {masking(config)[5] for config in ratios.values()} == set(plm.INITIAL) == set(ratios)
+    monkeypatch.setattr(plm, "rhos_of", lambda job: plm.RHOS)
     cifar = configs("plm-table3", small, monkeypatch)
     assert rates["λ 1"] == ratios["dataset"] == cifar["BCE + PLM, ρ 100"]
     assert rates["λ 0"] == cifar["BCE, ρ 100"], "no ratio moves, so that nothing is masked"
@@ -256,8 +248,8 @@ def test_the_prior_of_other_items_is_found_without_their_labels() -> None:
     objective = Objective(BCE())
     reading = ProbabilityModel.of_objective(objective, ObjectiveSettings().loss, counts, known)
     one = SimpleNamespace(logits=logits, targets=torch.from_numpy(y.astype(np.int8)), counts=counts, reading=reading)
-    one.names = ("a", "b", "c")
-    found = plm_beyond.readings(one).values
+    one.names, one.by_link = ("a", "b", "c"), reading
+    found = beyond.readings(one).values
     f1 = f1_score(y, logits.numpy() >= 0, average="macro")
     assert found["F1, σ"] == pytest.approx(found["F1, link"]) == pytest.approx(100 * f1)
     right = logits.numpy() - np.log(prior / (1 - prior)) + np.log(there / (1 - there)) >= 0
@@ -272,7 +264,7 @@ def figure(**more: Any) -> Result:
 
 def test_bars_are_plms_and_points_are_bces_most_frequent_first() -> None:
     said = figure(**{"BCE": {"accuracy": [10.0, 90.0, 50.0]}, "BCE + PLM": {"accuracy": [30.0, 85.0, 55.0]}})
-    (axes,) = plm_figures.by_class(said).axes
+    (axes,) = figures.by_class(said).axes
     assert [bar.get_height() for bar in axes.patches] == [85.0, 55.0, 30.0]
     assert axes.lines[0].get_ydata().tolist() == [90.0, 50.0, 10.0]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["b", "c", "a"]
@@ -286,25 +278,27 @@ def test_what_a_ledger_does_not_keep_cannot_be_drawn() -> None:
 
 def test_ratios_are_drawn_over_those_of_the_data() -> None:
     said = figure(**{"BCE": {"ratios": []}, "BCE + PLM": {"ratios": [[0.1, 1.0, 0.5], [0.2, 0.5, 0.5]]}})
-    (axes,) = plm_figures.ratios_by_epoch(said).axes
+    (axes,) = figures.ratios_by_epoch(said).axes
     lines = {line.get_label(): line.get_ydata().tolist() for line in axes.lines[:3]}
     assert lines == {"b": [1.0, 0.5], "c": [1.0, 1.0], "a": [1.0, 2.0]}
     assert axes.lines[0].get_xdata().tolist() == [1, 2]
 
 
-def test_outputs_of_the_head_and_of_the_tail_are_drawn() -> None:
+def test_outputs_for_positives_are_on_the_left_and_bce_is_above() -> None:
     flat = [[0.1] * 10] * 3
     head = [[0.0] * 10, [0.0] * 9 + [1.0], [0.0] * 10]
     said = figure(
         **{"BCE": {"positives": head, "negatives": flat}, "BCE + PLM": {"positives": flat, "negatives": flat}}
     )
-    panels = plm_figures.output_distributions(said).axes
-    assert [panel.get_title(loc="left") for panel in panels[:2]] == ["BCE: head class b", "BCE: tail class a"]
-    assert [bar.get_height() for bar in panels[0].patches[10:]] == head[1]
+    panels = figures.output_distributions(said).axes
+    titles = [panel.get_title(loc="left") for panel in panels]
+    assert titles == ["BCE: positives", "BCE: negatives", "BCE + PLM: positives", "BCE + PLM: negatives"]
+    assert [bar.get_height() for bar in panels[0].patches[:10]] == head[1], "the most frequent class first"
+    assert [text.get_text() for text in panels[1].get_legend().get_texts()] == ["head: b", "tail: a"]
 
 
 def test_the_examples_divergences_are_those_of_the_definition() -> None:
-    said = plm_figures.toy_numbers()
+    said = plm._toy(Job(Path(), Path())).figure or {}
     for text, (plus, minus) in said["divergences"].items():
         eps = float(text)
         last, first = [eps, eps, eps, 1 - 3 * eps], [1 - 3 * eps, eps, eps, eps]
@@ -313,7 +307,7 @@ def test_the_examples_divergences_are_those_of_the_definition() -> None:
     assert said["counts"] == {"positives": [1, 1, 1, 2], "negatives": [2, 2, 0, 1]}, "the paper's ten items"
     heights = [
         [[bar.get_height() for bar in panel.patches] for panel in draw(Result(figure=said)).axes]
-        for draw in (plm_figures.toy, plm_figures.toy_histograms)
+        for draw in (figures.toy, figures.toy_histograms)
     ]
     assert heights[0] == [[0, 0, 0, 1], [0.2, 0.2, 0.2, 0.4], [1, 0, 0, 0], [0.4, 0.4, 0, 0.2]]
     assert heights[1] == [[0, 0, 0, 5], [1, 1, 1, 2], [5, 0, 0, 0], [2, 2, 0, 1]]
@@ -321,14 +315,14 @@ def test_the_examples_divergences_are_those_of_the_definition() -> None:
 
 def test_accuracy_has_a_panel_per_rho() -> None:
     said = {f"{name}, ρ {rho}": {"accuracy": [rho, 1.0, 2.0]} for rho in (100, 10) for name in ("BCE", "BCE + PLM")}
-    panels = plm_figures.accuracy_by_rho(figure(**said)).axes
+    panels = figures.accuracy_by_rho(figure(**said)).axes
     assert [panel.get_ylabel() for panel in panels] == ["ρ 100, %", "ρ 10, %"]
     assert [[bar.get_height() for bar in panel.patches] for panel in panels] == [[100, 1, 2], [10, 1, 2]]
 
 
 def test_training_outputs_are_drawn_beside_the_truth() -> None:
     flat = [[0.1] * 10] * 3
-    panels = plm_figures.beside_truth(figure(BCE={"positives": flat, "negatives": flat})).axes
+    panels = figures.beside_truth(figure(BCE={"positives": flat, "negatives": flat})).axes
     assert len(panels) == 10
     assert [panel.get_title() or panel.get_title(loc="left") for panel in panels[:5]] == ["truth", "b", "c", "c", "a"]
     assert [bar.get_height() for bar in panels[0].patches] == [0] * 9 + [1]
@@ -347,7 +341,7 @@ def test_the_rarest_classes_are_measured_from_what_is_kept_by_class() -> None:
 
 def test_a_figure_without_numbers_says_so() -> None:
     with pytest.raises(ValueError, match="holds no figure"):
-        plm_figures.by_class(Result(name="x"))
+        figures.by_class(Result(name="x"))
 
 
 def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
@@ -359,42 +353,31 @@ def test_rows_of_an_ablation_are_chosen_by_patterns(small: Job) -> None:
 
 
 def test_coco_is_trained_over_features_where_there_are_no_photographs(tmp_path: Path) -> None:
-    COCO_FEATURES.fixture(tmp_path)
+    COCO_FEATURES.generate(tmp_path)
     job = Job(tmp_path, tmp_path / "out", smoke=True, rows=("BCE", "BCE + PLM"))
-    assert CATALOGUE["plm-table2"].missing(tmp_path) == ()
+    assert CATALOGUE["plm-table2"].has_data(tmp_path)
     found = CATALOGUE["plm-table2"].run(job)
-    assert found.columns == tuple(PRINTED["plm-table2"]["columns"])
+    assert found.columns == plm.TABLE2.columns
     assert "frozen ResNet-50" in found.data
     drawn = CATALOGUE["plm-fig8"].run(replace(job, rows=())).figure
     assert drawn is not None
     assert set(drawn["BCE"]) == {"precision", "recall"}
-    settings = plm_rows.over_features(plm_rows.base_of("coco-plm"))
+    settings = plm.over_features(plm.base_of("coco-plm"))
     assert (settings["model"]["backbone"], settings["train"]["epochs"]) == ("linear", 90)
 
 
-def test_plms_gain_is_told_over_the_same_network_without_it() -> None:
-    f1 = {"BCE": 79.0, "BCE + PLM": 80.5, "BCE, dropout": 80.0, "BCE + PLM, limit form and dropout": 81.0}
-    values = {name: {"F1": value, "F1 of the 3 rarest": value / 2} for name, value in f1.items()}
-    rows = tuple(RowResult(name, (RunResult(0, of_row),)) for name, of_row in values.items())
-    whole = Result(("F1", "F1 of the 3 rarest"), rows, notes=("before",))
-    assert plm_beyond._with_gains(whole).notes == (
-        "before",
-        "what PLM adds to the same network, by F1 and F1 of the 3 rarest: BCE + PLM +1.50, +0.75; BCE + PLM, limit "
-        "form and dropout +1.00, +0.50",
-    )
-    assert plm_beyond._with_gains(replace(whole, rows=rows[1:3])).notes == ("before",)
-
-
-def test_long_tails_tell_who_is_better_at_each_rho(small: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = {"BCE, ρ 100": 34.0, "BCE + PLM, ρ 100": 30.0, "LDAM-DRW, ρ 100": 28.0, "BCE, ρ 10": 17.0}
-    rows = tuple(RowResult(name, (RunResult(0, {"error": value}),)) for name, value in errors.items())
-    monkeypatch.setattr(plm_rows, "cifar", lambda *_: Result(("error",), rows))
-    found = CATALOGUE["plm-table3"].run(replace(small, smoke=False))
-    assert found.notes == ("by error, BCE + PLM, ρ 100 30.00, better are: LDAM-DRW, ρ 100 28.00",)
+def test_plms_gain_is_judged_over_the_same_network_without_it() -> None:
+    for name, rows in (("plm-gain", beyond.GAIN), ("plm-draws", beyond.DRAWS)):
+        there = {row.name: row.settings for row in rows}
+        for one in CATALOGUE[name].claims:
+            for difference in one.differences:
+                masked, plain = there[difference.row], there[difference.over]
+                assert "masking" in masked["objective"]
+                assert {k: v for k, v in masked.items() if k != "objective"} == plain
 
 
 def test_every_seed_draws_its_own_digits(tmp_path: Path) -> None:
-    fixtures.mnist(tmp_path)
+    generated.mnist(tmp_path)
     job = Job(tmp_path, tmp_path / "out", (0, 1), smoke=True, rows=("BCE",))
     both = CATALOGUE["plm-draws"].run(job)
     assert len(both.row("BCE").runs) == 2
@@ -407,8 +390,8 @@ def test_every_seed_draws_its_own_digits(tmp_path: Path) -> None:
 
 
 def test_why_the_mean_is_a_good_start_is_said_where_it_is_tried_on_test_items(tmp_path: Path) -> None:
-    fixtures.mnist(tmp_path)
-    job = Job(tmp_path, tmp_path / "out", (0,), smoke=True, rows=(plm_beyond._MEAN,))
+    generated.mnist(tmp_path)
+    job = Job(tmp_path, tmp_path / "out", (0,), smoke=True, rows=(beyond._MEAN,))
     said = CATALOGUE["plm-gain"].run(job).notes
     data = open_multi_mnist(job)
     n, there = data.train.labels.counts, data.test.labels.counts

@@ -19,11 +19,11 @@ from steelyard.data.readers.multi_mnist import N_MAX, RHO, multi_mnist, multi_mn
 from steelyard.labels import Labels
 from steelyard.losses import BCE
 from steelyard.objective import Objective
-from steelyard_papers import fixtures, plm_beyond
+from steelyard_papers import beyond, generated
 from steelyard_papers import trial as trials
-from steelyard_papers.catalogue import CATALOGUE
-from steelyard_papers.plm_beyond import SCORES, TRACK_READINGS, VIEWS, Pictures, Track, pictures, reader, viewed
-from steelyard_papers.reproduction import Job
+from steelyard_papers.beyond import SCORES, TRACK_READINGS, VIEWS, Pictures, Track, pictures, reader, viewed
+from steelyard_papers.command import CATALOGUE
+from steelyard_papers.study import Job
 
 RUN = CATALOGUE["plm-beyond"].run
 
@@ -31,7 +31,7 @@ RUN = CATALOGUE["plm-beyond"].run
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Job:
     root = tmp_path_factory.mktemp("tracks")
-    fixtures.mnist(root)
+    generated.mnist(root)
     return Job(root, root / "out", smoke=True)
 
 
@@ -124,8 +124,8 @@ def test_networks_are_trained_once_and_measured_by_their_mean_too(
 
     data = pictures(small)
     shortened = data._replace(pairs=few(data.pairs, 64), test=few(data.test, 40))
-    monkeypatch.setattr(plm_beyond, "pictures", lambda job: shortened)
-    monkeypatch.setattr(plm_beyond, "VIEWS", VIEWS[:1])
+    monkeypatch.setattr(beyond, "pictures", lambda job: shortened)
+    monkeypatch.setattr(beyond, "VIEWS", VIEWS[:1])
     sets = ("train.epochs=1", "model.backbone=small", "train.device=cpu")
     job = Job(small.data_root, tmp_path / "out", sets=sets, ledger=tmp_path / "ledger.jsonl", note="a copy")
     first = RUN(replace(job, rows=("warped",)))
@@ -149,10 +149,10 @@ def test_networks_are_trained_once_and_measured_by_their_mean_too(
 
 
 def test_the_open_track_has_other_warps_of_the_same_digits(small: Job) -> None:
-    paper, open_ = plm_beyond._tracks(pictures(small))
-    assert [*paper.rows, *open_.rows] == [name for name in plm_beyond.TRACK_ROWS if name not in plm_beyond.TOGETHER]
+    paper, open_ = beyond.tracks(pictures(small))
+    assert [*paper.rows, *open_.rows] == [name for name in beyond.TRACK_ROWS if name not in beyond.TOGETHER]
     augment = {name: settings["train"]["augment"] for name, settings in open_.rows.items()}
     plain, warped, slight = augment.values()
     assert plain == {**warped, "warp": 0.0}
-    assert slight == {**warped, **plm_beyond.SLIGHT}
+    assert slight == {**warped, **beyond.SLIGHT}
     assert all(settings["data"]["validation"] == 0 for settings in open_.rows.values())

@@ -15,16 +15,16 @@ from PIL import Image
 
 from steelyard.config.settings import load_config
 from steelyard.losses import SPA, Asymmetric
-from steelyard_papers import spa, spa_figures, spa_rows
-from steelyard_papers.command import prepared, reproduce_one
-from steelyard_papers.reproduction import Job
-from steelyard_papers.spa_rows import (
-    BY_LINK,
-    BY_SIGMA,
-    BY_TEMPERATURE,
+from steelyard_papers import figures, spa
+from steelyard_papers.command import prepared, reproduce
+from steelyard_papers.result import Result, RowResult, RunResult
+from steelyard_papers.spa import (
+    LINK,
     RUNS,
+    SIGMA,
     TABLE3,
     TABLE4,
+    TEMPERATURE,
     at_chosen_epoch,
     equal_accuracy,
     error_at,
@@ -32,9 +32,10 @@ from steelyard_papers.spa_rows import (
     readings,
     spa_scores,
 )
+from steelyard_papers.study import Job
 from steelyard_papers.trial import Trial, read
 
-BY_NAME = {reproduction.name: reproduction for reproduction in spa.REPRODUCTIONS}
+BY_NAME = {entry.name: entry for entry in spa.ENTRIES}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
     def run(name: str, *patterns: str) -> Any:
         with prepared(BY_NAME[name], Job(out, out, rows=patterns, smoke=True)) as job:
-            return reproduce_one(BY_NAME[name], replace(job, out=out)), out
+            return reproduce(BY_NAME[name], replace(job, out=out)), out
 
     return run
 
@@ -89,7 +90,7 @@ def test_rows_are_readings_of_trainings_that_exist() -> None:
 def test_tables_over_features_have_the_numbers_in_print_beside_them(smoke: Callable[..., Any]) -> None:
     for name in FEATURES:
         found, out = smoke(name, "BCE", "SPA + LPR")
-        published = BY_NAME[name].published
+        published = BY_NAME[name].printed
         assert published is not None
         assert set(found.columns) <= set(published.columns)
         assert [row.name for row in found.rows] == ["BCE", "SPA + LPR"]
@@ -97,13 +98,13 @@ def test_tables_over_features_have_the_numbers_in_print_beside_them(smoke: Calla
 
 
 def test_links_are_told_from_sigma() -> None:
-    facts = {name: spa_figures.link_facts(loss) for name, loss in spa_figures.LOSSES.items()}
+    facts = {name: spa.link_facts(loss) for name, loss in spa.LOSSES.items()}
     assert facts["BCE"].away == pytest.approx(0, abs=1e-12)
     assert facts["BCE"].rises
     assert facts["SPA"].rises
     assert facts["SPA"].most == pytest.approx(1, abs=1e-6)
     assert not facts["ASY"].rises, "below the margin its negatives cost nothing, and η stays 0"
-    detached = spa_figures.link_facts(Asymmetric())
+    detached = spa.link_facts(Asymmetric())
     assert detached.most == pytest.approx(0.942, abs=1e-3), "what PAPERS say that it tops out at"
     z = torch.linspace(-30, 30, 60_001, dtype=torch.float64)
     upper = (3 / 5) * torch.sigmoid(3 * (z - 1))
@@ -113,19 +114,19 @@ def test_links_are_told_from_sigma() -> None:
 
 def test_readings_are_those_of_the_loss(trials: dict[str, Trial]) -> None:
     plain = readings(trials["bce"])
-    assert set(plain) == {BY_SIGMA, BY_LINK, BY_TEMPERATURE}
-    torch.testing.assert_close(plain[BY_SIGMA], plain[BY_LINK], rtol=0, atol=1e-6)
+    assert set(plain) == {SIGMA, LINK, TEMPERATURE}
+    torch.testing.assert_close(plain[SIGMA], plain[LINK], rtol=0, atol=1e-6)
     found, z = readings(trials["spa"]), trials["spa"].logits
-    torch.testing.assert_close(found[BY_LINK].double(), SPA().probability(z.double()), rtol=0, atol=1e-6)
-    assert float((found[BY_LINK] - found[BY_SIGMA]).abs().max()) > 0.05
+    torch.testing.assert_close(found[LINK].double(), SPA().probability(z.double()), rtol=0, atol=1e-6)
+    assert float((found[LINK] - found[SIGMA]).abs().max()) > 0.05
     ranked = trials["two_way"]
-    assert BY_LINK not in readings(ranked), "it has none"
+    assert LINK not in readings(ranked), "it has none"
     generator = torch.Generator().manual_seed(0)
     held = torch.randn(4000, 20, generator=generator) * 4
     truth = (torch.rand(4000, 20, generator=generator) < torch.sigmoid(held / 2)).to(torch.int8)
     fitted = readings(replace(ranked, outputs={"validation": (held, truth), "test": ranked.outputs["test"]}))
     torch.testing.assert_close(fitted["T"], torch.sigmoid(ranked.logits / 2), rtol=0, atol=0.02)
-    assert BY_LINK not in fitted
+    assert LINK not in fitted
 
 
 def test_scores_are_those_of_the_definitions(trials: dict[str, Trial]) -> None:
@@ -152,7 +153,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
     out = tmp_path_factory.mktemp("followed")
     job = Job(out, out, rows=("SPA", "TWL"), smoke=True, sets=("train.epochs=3", "optimizer.lr=0.05"))
     with prepared(BY_NAME["spa-epochs"], job) as ready:
-        spa._along(spa.FINE, TABLE3, replace(ready, out=out))
+        spa._along(TABLE3, replace(ready, out=out))
     found = [read(folder) for folder in (out / "runs").iterdir()]
     return {trial.config.objective.loss.kind: trial for trial in found}
 
@@ -232,7 +233,7 @@ def test_the_figures_of_the_runs_train_nothing_new(smoke: Callable[..., Any]) ->
     assert str(job.data_root) not in found.to_json(), "no path of this machine"
     queries = found.figure["queries"]
     assert [query["text"] for query in queries] == [
-        *("dog, person, not sofa, not car", "bicycle, person, not car", "chair, diningtable, not person"),
+        *("dog, person, not sofa, not car", "bicycle, person, not car", "chair, diningtable, not person")
     ]
     for query in queries:
         assert list(query["runs"]) == ["BCE", "ASY", "SPA", "SPA + LPR"]
@@ -253,7 +254,8 @@ def test_photographs_that_are_at_hand_are_shown(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10), (200, 0, 0)).save(tmp_path / "b.png")
     hits = {"ids": ["a", "b"], "right": [False, True]}
     queries = [{"text": "dog", "runs": {"BCE": hits, "SPA": hits}}]
-    named, shown, *_ = spa_figures.found_figure(queries, {"b": str(tmp_path / "b.png")}).axes
+    first = RunResult(0, {}, details={"files": {"b": str(tmp_path / "b.png")}})
+    named, shown, *_ = figures.retrieved(Result(rows=(RowResult("BCE", (first,)),), figure={"queries": queries})).axes
     assert [text.get_text() for text in named.texts] == ["a"]
     assert not named.images
     assert not shown.texts
@@ -268,7 +270,7 @@ def test_the_best_items_are_those_of_the_product() -> None:
     eta = rng.random((40, 5))
     eta[3, 2] = 1.0
     product_ = eta[:, 0] * eta[:, 1] * (1 - eta[:, 2])
-    found = spa_figures.best_items(eta, (0, 1), (2,), 6)
+    found = spa.best_items(eta, (0, 1), (2,), 6)
     np.testing.assert_array_equal(found, np.argsort(-product_, kind="stable")[:6])
     assert 3 not in found.tolist()
 
@@ -282,7 +284,7 @@ def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
         outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
         reading=replace(trial.reading, link=None),
     )
-    found = spa_rows.spa_retrieval_by_sigma(few)
+    found = spa.spa_retrieval_by_sigma(few)
     eta, y = torch.sigmoid(few.logits).double().numpy(), few.targets.numpy()
     by_terms: dict[int, list[float]] = {}
     for k in range(1, 5):
@@ -310,7 +312,7 @@ def test_answers_are_scored_by_how_many_people_gave_them() -> None:
         class reading:
             link = None
 
-    found = spa_rows.spa_answers(Said())  # type: ignore[arg-type]
+    found = spa.spa_answers(Said())  # type: ignore[arg-type]
     assert found.values["accuracy"] == pytest.approx(100 * (1 / 3 + 1) / 2)
     assert found.values["ACE by σ"] > 0
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,9 +24,7 @@ from steelyard.run.datasets import Datasets
 from steelyard.run.resume import FREE, facts
 from steelyard.training.checkpoint import History
 from steelyard_papers import trial as trials
-from steelyard_papers.ledger import claimed, note, noted
-from steelyard_papers.reproduction import Job
-from steelyard_papers.study import Measured, Row, settings_of, study
+from steelyard_papers.study import Job, Measured, Row, claimed, note, noted, settings_of, study
 from steelyard_papers.trial import Trial, key_of, read
 from steelyard_papers.trial import tested_on as known_by
 
@@ -237,6 +233,21 @@ def test_runs_from_before_a_setting_came_are_known_again(tmp_path: Path) -> None
     assert key_of(config, datasets()) == hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def test_runs_from_before_a_correction_are_not_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys(kind: str) -> set[str]:
+        config = settings_of(job(tmp_path), BASE, Row("x", {"objective": {"weighting": {"kind": kind}}}), 0, datasets())
+        found = {key_of(config, datasets())}
+        for version in (None, 1):
+            part = ("weighting", "inverse_frequency")
+            monkeypatch.setattr(trials, "_CORRECTED", {part: version} if version else {})
+            found.add(key_of(config, datasets()))
+        monkeypatch.undo()
+        return found
+
+    assert len(keys("inverse_frequency")) == 3
+    assert len(keys("class_balanced")) == 1
+
+
 def test_a_new_setting_changes_no_key_of_a_ledger() -> None:
     """Should this fail, a setting or a fact is new: name it, with what it was before, in `trial._LATER`."""
     data = ArrayDataset(np.arange(12, dtype=np.float32).reshape(4, 3), Labels(np.eye(4, dtype=np.int8)))
@@ -285,21 +296,6 @@ def test_a_rate_with_which_ratios_run_away_still_gives_numbers(tmp_path: Path) -
     ratios = np.array(found.rows[0].runs[0].details["ratios"][-1])
     assert ratios.max() / ratios.min() > 1e300
     assert np.isfinite(found.rows[0].mean("loss"))
-
-
-def test_a_measure_that_was_mended_is_measured_anew(
-    tmp_path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "from steelyard_papers.study import Measured\ndef scores(trial):\n    return Measured({'x': %s})\n"
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("sys.dont_write_bytecode", True)
-    for number in (1.0, 2.0):
-        (tmp_path / "mended_measure.py").write_text(code % number)
-        monkeypatch.delitem(sys.modules, "mended_measure", raising=False)
-        measure = importlib.import_module("mended_measure").scores
-        found = study(job(tmp_path / "out", seeds=(0,)), BASE, ROWS[:1], datasets, measure, ("x",))
-        assert found.rows[0].mean("x") == number
-    assert trained == [0]
 
 
 def test_a_kill_before_the_outputs_were_kept_costs_no_training(
@@ -477,25 +473,40 @@ def test_other_test_items_are_not_taken_for_those_of_a_run(tmp_path: Path, train
     assert trained == [0, 0]
 
 
-def test_a_mended_measure_is_taken_where_the_run_is_there(tmp_path: Path, trained: list[int]) -> None:
-    ledger, factor = tmp_path / "ledger.jsonl", [1.0]
+def test_a_corrected_measure_has_another_name_and_old_numbers_stay_apart(tmp_path: Path, trained: list[int]) -> None:
+    """Wherever its source lies, a measure is known by its name: in the folder of a run and in a ledger."""
 
-    def measure(trial: Trial) -> Measured:
-        return Measured({"loss": factor[0] * len(trial.logits)})
+    def first(trial: Trial) -> Measured:
+        return Measured({"x": 1.0})
 
-    def found(out: str) -> list[float]:
-        asked = job(tmp_path / out, seeds=(0,), ledger=ledger)
-        return list(study(asked, BASE, ROWS[:1], datasets, measure, ("loss",)).rows[0].values("loss"))
+    def second(trial: Trial) -> Measured:
+        return Measured({"x": 2.0})
 
-    assert found("a") == [30.0]
-    factor[0] = 2.0
-    for file in (tmp_path / "a" / "runs").glob("*/measured-*.json"):
-        file.unlink()  # as is one whose source has changed
-    assert found("b") == [30.0]
-    assert found("a") == [60.0]
-    assert found("b") == [60.0]
+    asked = job(tmp_path / "a", seeds=(0,), ledger=tmp_path / "ledger.jsonl")
+    for measure, number in ((first, 1.0), (second, 2.0), (first, 1.0)):
+        assert study(asked, BASE, ROWS[:1], datasets, measure, ("x",)).rows[0].mean("x") == number
     assert trained == [0]
-    assert len(ledger.read_text().splitlines()) == 2
+    (folder,) = (tmp_path / "a" / "runs").iterdir()
+    assert sorted(file.name for file in folder.glob("measured-*")) == ["measured-first.json", "measured-second.json"]
+    lines = [json.loads(line)["measure"] for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert lines == ["first", "second"]
+    (folder / "measured-first.json").write_text((folder / "measured-first.json").read_text().replace("1.0", "3.0", 1))
+    plain = job(tmp_path / "a", seeds=(0,))
+    assert study(plain, BASE, ROWS[:1], datasets, first, ("x",)).rows[0].mean("x") == 1.0, "a corrupt file is no result"
+
+
+def test_what_is_left_to_train_is_said_first(tmp_path: Path, trained: list[int]) -> None:
+    told: list[str] = []
+    ledger = tmp_path / "ledger.jsonl"
+    run(job(tmp_path / "a", ledger=ledger, seeds=(0,), progress=told.append), ROWS[:1])
+    assert told[0] == "1 runs, 0 of them in the ledger; 1 to train"
+    told.clear()
+    run(job(tmp_path / "b", ledger=ledger, seeds=(0, 1), progress=told.append))
+    assert told[0].startswith("4 runs, 1 of them in the ledger; 3 to train, about 0.")
+    assert told[0].endswith(" minutes by the seconds of those that it notes")
+    told.clear()
+    run(job(tmp_path / "c", ledger=ledger, seeds=(0, 1), progress=told.append))
+    assert told == []
 
 
 @pytest.mark.parametrize("sign", "\u2028\x85\x0b\n\r")

@@ -12,7 +12,7 @@ import steelyard as sy
 from steelyard.data import DataError
 from steelyard.data.readers.regions import RegionDataset, WordTable
 from steelyard.data.readers.vqa import vqa
-from steelyard_papers import fixtures
+from steelyard_papers import generated
 
 
 def line(name: str, features: np.ndarray, ten: bool = False) -> str:
@@ -55,7 +55,7 @@ def test_the_head_is_numpys_and_as_long_for_any_number_of_images(tmp_path: Path)
 
 
 def test_what_is_written_is_a_vqa_data_set(tmp_path: Path) -> None:
-    fixtures.vqa(tmp_path)
+    generated.vqa(tmp_path)
     home = tmp_path / "VQA"
     regions, ids = np.load(home / "regions.npy"), np.load(home / "image_ids.npy")
     (home / "all.tsv").write_text("".join(line(str(n), x) for n, x in zip(ids, regions, strict=True)))

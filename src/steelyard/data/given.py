@@ -1,4 +1,4 @@
-"""Data given in Python as (inputs, labels): arrays, DataFrames, lists of labels, sparse matrices."""
+"""Data given in Python as (inputs, labels): arrays, tables, lists of labels, sparse matrices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steelyard.data.columns.mixed import named_columns
 from steelyard.data.dataset import sparse_features
 from steelyard.data.files import label_order
 from steelyard.labels import Labels
@@ -19,8 +20,8 @@ def given_inputs(inputs: Any) -> Any:
     """Return inputs as one array (N, …); a sparse matrix stays one."""
     if _is_sparse(inputs):
         return sparse_features(inputs)
-    if _is_frame(inputs):
-        return _numbers(inputs, "inputs")
+    if (columns := named_columns(inputs)) is not None:
+        return _numbers(columns, len(inputs), "inputs")
     return np.asarray(inputs)
 
 
@@ -28,9 +29,9 @@ def given_labels(labels: Any, names: Sequence[str] | None = None) -> Labels:
     """Return labels given in any usual form as a table.
 
     Args:
-        labels: `Labels`; an array or nested lists (N, L) of 1, 0, −1 or NaN (unknown) or between; a DataFrame, whose
-            columns are the names; a scipy sparse matrix, in which what is not stored is absent; or one list of label
-            names per item, in which what is not listed is absent.
+        labels: `Labels`; an array or nested lists (N, L) of 1, 0, −1 or NaN (unknown) or between; a table of pandas,
+            polars or Arrow, whose columns are the names; a scipy sparse matrix, where unstored cells are absent; or one
+            list of label names per item, where unlisted labels are absent.
         names: of the labels of training, where these are other items.
     """
     if isinstance(labels, Labels):
@@ -39,8 +40,8 @@ def given_labels(labels: Any, names: Sequence[str] | None = None) -> Labels:
         cells = labels.tocoo()
         values = _without_nan(as_values(cells.data))
         return Labels.from_cells(cells.row, cells.col, values, cells.shape, 0, names)
-    if _is_frame(labels):
-        return Labels(_without_nan(_numbers(labels, "labels")), [str(name) for name in labels.columns])
+    if (columns := named_columns(labels)) is not None:
+        return Labels(_without_nan(_numbers(columns, len(labels), "labels")), [name for name, _ in columns])
     if (lists := lists_of_labels(labels)) is not None:
         return _listed(lists, names)
     return Labels(_without_nan(as_values(labels)), names)
@@ -50,29 +51,23 @@ def _is_sparse(data: Any) -> bool:
     return hasattr(data, "tocoo") and hasattr(data, "toarray")
 
 
-def _is_frame(data: Any) -> bool:
-    """Return whether it is a table with named columns, of pandas or polars."""
-    return hasattr(data, "columns") and hasattr(data, "to_numpy")
-
-
-def _numbers(frame: Any, what: str) -> NDArray[Any]:
-    """Return the columns of a DataFrame as one array; what is missing is NaN."""
-    columns = []
-    for j, name in enumerate(frame.columns):
-        column = frame.iloc[:, j] if hasattr(frame, "iloc") else frame[name]
+def _numbers(columns: Sequence[tuple[str, Any]], n: int, what: str) -> NDArray[Any]:
+    """Return the columns of a table of n rows as one array; what is missing is NaN."""
+    arrays = []
+    for name, column in columns:
+        values = np.asarray(column)
         try:
-            values = np.asarray(column)
-            columns.append(values if values.dtype.kind in "biuf" else np.array(list(map(_number, column)), np.float64))
+            arrays.append(values if values.dtype.kind in "biuf" else np.array(list(map(_number, values)), np.float64))
         except (TypeError, ValueError):
-            holds = f"holds {getattr(column, 'dtype', 'something else')}, not numbers"
+            holds = f"holds {getattr(column, 'dtype', values.dtype)}, not numbers"
             raise ValueError(f"column {name!r} of the {what} {holds}: encode it, or leave it out") from None
-    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
+    return np.stack(arrays, axis=1) if arrays else np.zeros((n, 0))
 
 
 def _number(cell: Any) -> float:
-    """Return a cell of a column of objects as a number; None, and pandas' NA, which is not equal to itself, are NaN."""
-    if isinstance(cell, str | bytes):
-        raise TypeError("text is not a number")
+    """Return a cell of a column of objects as a number; None, and pandas' NA, are NaN."""
+    if isinstance(cell, str | bytes | np.datetime64 | np.timedelta64):
+        raise TypeError("neither a text nor a time is a number")
     return np.nan if cell is None or str(cell) == "<NA>" else float(cell)
 
 

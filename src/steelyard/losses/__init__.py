@@ -17,11 +17,12 @@ from steelyard.losses.partial_rules import (
     LargeLoss,
     Selective,
     SoftNegatives,
+    Teacher,
 )
 from steelyard.losses.softplus_pair import SoftplusPair
 from steelyard.losses.spa import SPA
 from steelyard.losses.two_way import TwoWay
-from steelyard.losses.unknown import Ignore, Negative, Pseudo, Resolver, Teacher, WeakAssumedNegative, WeakNegative
+from steelyard.losses.unknown import Ignore, Negative, Pseudo, Resolver, WeakAssumedNegative, WeakNegative
 
 __all__ = [
     "BCE",

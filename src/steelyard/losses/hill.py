@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from steelyard.balance.checks import check_range
-from steelyard.losses.focused import focused
+from steelyard.losses.focused import focused, focused_log_slope
 from steelyard.losses.loss import Reduction
-from steelyard.losses.pair import FormulaLoss
+from steelyard.losses.pair import AnalyticLoss
 
 
-class Hill(FormulaLoss):
+class Hill(AnalyticLoss):
     """Hill loss (Zhang et al. 2021): an absent label with a very high probability costs less.
 
     Formula:
@@ -59,11 +60,16 @@ class Hill(FormulaLoss):
         check_range("at least 0", gamma=gamma)
         self.lam, self.margin, self.gamma = float(lam), float(margin), float(gamma)
 
-    def positive(self, z: Tensor) -> Tensor:
-        """Return ℓ₊(z)."""
-        return focused(self.margin - z, self.gamma)[0]
+    def sided(self, z: Tensor, side: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return ℓ₊, ℓ₊' where side is 1 and ℓ₋, ℓ₋' where it is 0."""
+        up, fall = focused(self.margin - z, self.gamma)
+        p, q = torch.sigmoid(z), torch.sigmoid(-z)
+        down, rise = (self.lam - p) * p * p, p * p * q * (2 * self.lam - 3 + 3 * q)
+        return side * up + (1 - side) * down, (1 - side) * rise - side * fall
 
-    def negative(self, z: Tensor) -> Tensor:
-        """Return ℓ₋(z)."""
-        p = torch.sigmoid(z)
-        return (self.lam - p) * p * p
+    def link(self, z: Tensor) -> Tensor:
+        """Return log ℓ₋'(z) − log(−ℓ₊'(z))."""
+        log_q = F.logsigmoid(-z)
+        flat = self.lam == 1.5  # then 2 λ − 3 p is 3 (1 − p), which a large z must not make 0
+        rest = math.log(3) + log_q if flat else torch.log(2 * self.lam - 3 + 3 * torch.sigmoid(-z))
+        return 2 * F.logsigmoid(z) + log_q + rest - focused_log_slope(self.margin - z, self.gamma)

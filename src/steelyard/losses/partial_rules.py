@@ -1,7 +1,7 @@
-"""Rules for unknown labels, 2021 to 2024, each a map to cells (a, b); titles in docs/reference/rules-for-unknown.md.
+"""Rules for unknown labels, 2021 to 2024, each a map to cells (a, b); sources in docs/reference/rules-for-unknown.md.
 
-All change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that of its paper;
-its value may differ by what no gradient depends on.
+All but the last change cells by the outputs of the model that is being trained. Over BCE the gradient of each is that
+of its paper; its value may differ by what no gradient depends on. The page says where the authors' code differs.
 """
 
 from __future__ import annotations
@@ -18,24 +18,10 @@ from steelyard.balance.processes import n_processes
 from steelyard.labels.targets import ArrayLike, Targets, as_tensor, check_known, known
 from steelyard.losses.focused import LOG_ZERO
 from steelyard.losses.loss import Cells, compute_dtype
-from steelyard.losses.unknown import Resolver, assumed_negative, need_index
+from steelyard.losses.unknown import Changing, Resolver, assumed_negative, need_index
 
 Mode = Literal["reject", "correct", "correct_for_good"]
 Ends = tuple[float, float]
-
-
-class Changing(Resolver):
-    """A rule that changes cells by the model's own outputs: no class weight undoes that, so there is no link."""
-
-    no_link = "unknown labels were changed by the model's own outputs, which no link undoes"
-
-    def _register_now(self, *values: float) -> None:
-        """Keep what depends on the epoch in a tensor, which a captured training step reads again."""
-        self.register_buffer("now", torch.tensor(values, dtype=torch.float64), persistent=False)
-        self.now: Tensor
-
-    def _set_now(self, *values: float) -> None:
-        self.now.copy_(torch.tensor(values, dtype=torch.float64))
 
 
 class LargeLoss(Changing):
@@ -43,8 +29,7 @@ class LargeLoss(Changing):
 
     "reject" (LL-R) leaves out the ⌈(e−1)·δ·B·L⌉ unknown labels of a batch whose loss as negatives is largest in epoch
     e, so of the largest logits; "correct" (LL-Ct) takes them as positives in that step; "correct_for_good" (LL-Cp)
-    takes ⌈δ·B·L⌉ in every step from epoch 2 on, and they stay positives. Ties go together, as in the authors' code,
-    which keeps the smallest of LL-Cp's picks out of its memory; here what was picked is what is kept.
+    takes ⌈δ·B·L⌉ in every step from epoch 2 on, and they stay positives. Ties go together.
 
     Formula:
         (a, b) = (0, 0) or (1, 0) for the ⌈(e − 1) δ B L⌉ largest z, else (0, 1)
@@ -100,8 +85,7 @@ class LargeLoss(Changing):
 class SPLC(Changing):
     """Unknown labels are negatives, or positives where the model is sure (Zhang et al. 2021: SPLC).
 
-    Labels are corrected from the second epoch on. With a margin in ℓ₊ the authors' code leaves the
-    margin out for these labels; here ℓ₊ is that of the loss, as in the paper.
+    Labels are corrected from the second epoch on.
 
     Formula:
         (a, b) = (1, 0) where σ(z) > τ, else (0, 1)
@@ -144,9 +128,8 @@ class Selective(Changing):
     """Unknown labels are negatives, except likely positives, which are left out (CSL).
 
     Ben-Baruch et al. 2022: of a batch of B items the K·B unknown labels of the largest logits ("label
-    likelihood"), and all unknown labels of a class whose prior n_c/k_c exceeds a bound ("label prior"). The paper takes
-    the prior from the mean output of a model trained on known labels, which n_c/k_c is the limit of. A class without a
-    known negative has no prior. Its loss with an own focus for unknown labels (P-ASL) is not part of the rule.
+    likelihood"), and all unknown labels of a class whose prior n_c/k_c exceeds a bound ("label prior"). A class without
+    a known negative has no prior.
 
     Args:
         top: K (the authors: 5).
@@ -368,6 +351,47 @@ class GeneralizedRobust(Changing):
         k, v = torch.sigmoid(w * p + b), torch.exp(-0.5 * ((p - centre) / spread) ** 2)
         up, down = v * k * p**self.q_pos, v * (1 - k) * torch.sigmoid(-logits.to(dtype)) ** self.q_neg
         return Cells(torch.where(open_, up, cells.a), torch.where(open_, down, cells.b))
+
+
+class Teacher(Resolver):
+    """Unknown labels take another model's calibrated probabilities t as soft targets.
+
+    Formula:
+        (a, b) = (w t, w (1 − t))
+
+    With calibrated probabilities the mean target of a label is its probability, so nothing has to be undone.
+    `steelyard.calibrate.teacher_probabilities` calibrates scores, such as a zero-shot model's.
+
+    Args:
+        probabilities: of every training item (N, L); NaN leaves an unknown label out.
+        weight: w, what an unknown label counts beside a known one.
+
+    Examples:
+        >>> rule = sy.losses.Teacher(torch.tensor([[0.9, 0.2, float("nan")]]))
+        >>> objective = sy.Objective(sy.losses.BCE(), unknown=rule)
+        >>> z = torch.zeros(1, 3, requires_grad=True)
+        >>> objective(z, torch.tensor([[1, -1, -1]]), torch.tensor([0])).total.backward()
+        >>> z.grad  # the second label is pulled down to .2; the third, which the teacher does not know, is left out
+        tensor([[-0.2500,  0.1500,  0.0000]])
+    """
+
+    def __init__(self, probabilities: ArrayLike, weight: float = 1.0) -> None:
+        super().__init__()
+        t = as_tensor(probabilities).float()
+        if t.ndim != 2 or not bool(((t >= 0) & (t <= 1) | t.isnan()).all()):
+            raise ValueError("probabilities: give (N, L) in [0, 1], one row for each training item, NaN for none")
+        check_range("at least 0", weight=weight)
+        self.weight = float(weight)
+        self.register_buffer("probabilities", t, persistent=False)
+        self.probabilities: Tensor
+
+    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
+        """Return the cells of a batch."""
+        cells = assumed_negative(targets, compute_dtype(logits))
+        t = self.probabilities[need_index(index)].to(cells.a.dtype)
+        open_, given = ~known(targets.values), ~t.isnan()
+        t, w = torch.where(given, t, 0.0), self.weight * given
+        return Cells(torch.where(open_, w * t, cells.a), torch.where(open_, w * (1 - t), cells.b), given | ~open_)
 
 
 def _refuse_processes(subject: str) -> None:

@@ -1,4 +1,4 @@
-"""The table of losses that README shows and the shared tests go through. A new loss adds a row."""
+"""The table of losses that the reference shows and the shared tests go through. A new loss adds a row."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from steelyard.losses.asymmetric import Asymmetric
 from steelyard.losses.bce import BCE
 from steelyard.losses.distribution_balanced import DistributionBalanced, WeightedLoss
 from steelyard.losses.focal import Focal
+from steelyard.losses.hill import Hill
 from steelyard.losses.ldam import LDAM
 from steelyard.losses.loss import Loss, Reduction
-from steelyard.losses.negative_tolerant import NegativeTolerant
+from steelyard.losses.negative_tolerant import LogitAdjusted, NegativeTolerant
 from steelyard.losses.spa import SPA
 from steelyard.losses.two_way import TwoWay
 
 
 class Row(NamedTuple):
-    """A loss by its name in README, its constructor and the arguments that are not defaults."""
+    """A loss by its name in the reference, its constructor and the arguments that are not defaults."""
 
     name: str
     maker: Callable[..., Loss | WeightedLoss]
@@ -48,3 +49,6 @@ TABLE: tuple[Row, ...] = (
     Row("LDAM", LDAM),
     Row("Two-way", TwoWay),
 )
+"""Losses with fused kernels, which `steelyard bench` times."""
+EVERY: tuple[Row, ...] = (*TABLE, Row("Logit-adjusted", LogitAdjusted), Row("Hill", Hill))
+"""These, the same pair under another name, and one without a kernel."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steelyard.balance.checks import check_range
 from steelyard.balance.pseudo_labels import PseudoLabels
 from steelyard.kernels.fused import IGNORED, KernelRule
-from steelyard.labels.targets import ArrayLike, Targets, as_tensor, known
+from steelyard.labels.targets import Targets, known
 from steelyard.losses.loss import Cells, compute_dtype, known_cells
 
 
@@ -274,45 +274,18 @@ class Pseudo(Resolver):
         write_back(self.store, need_index(index), logits, probability)
 
 
-class Teacher(Resolver):
-    """Unknown labels take another model's calibrated probabilities t as soft targets.
+class Changing(Resolver):
+    """A rule that changes cells by the model's own outputs: no class weight undoes that, so there is no link."""
 
-    Formula:
-        (a, b) = (w t, w (1 − t))
+    no_link = "unknown labels were changed by the model's own outputs, which no link undoes"
 
-    With calibrated probabilities the mean target of a label is its probability, so nothing has to be undone.
-    `steelyard.calibrate.teacher_probabilities` calibrates anybody's scores, such as a zero-shot model's.
+    def _register_now(self, *values: float) -> None:
+        """Keep what depends on the epoch in a tensor, which a captured training step reads again."""
+        self.register_buffer("now", torch.tensor(values, dtype=torch.float64), persistent=False)
+        self.now: Tensor
 
-    Args:
-        probabilities: of every training item (N, L); NaN leaves an unknown label out.
-        weight: w, what an unknown label counts beside a known one.
-
-    Examples:
-        >>> rule = sy.losses.Teacher(torch.tensor([[0.9, 0.2, float("nan")]]))
-        >>> objective = sy.Objective(sy.losses.BCE(), unknown=rule)
-        >>> z = torch.zeros(1, 3, requires_grad=True)
-        >>> objective(z, torch.tensor([[1, -1, -1]]), torch.tensor([0])).total.backward()
-        >>> z.grad  # the second label is pulled down to .2; the third, which the teacher does not know, is left out
-        tensor([[-0.2500,  0.1500,  0.0000]])
-    """
-
-    def __init__(self, probabilities: ArrayLike, weight: float = 1.0) -> None:
-        super().__init__()
-        t = as_tensor(probabilities).float()
-        if t.ndim != 2 or not bool(((t >= 0) & (t <= 1) | t.isnan()).all()):
-            raise ValueError("probabilities: give (N, L) in [0, 1], one row for each training item, NaN for none")
-        check_range("at least 0", weight=weight)
-        self.weight = float(weight)
-        self.register_buffer("probabilities", t, persistent=False)
-        self.probabilities: Tensor
-
-    def forward(self, targets: Targets, logits: Tensor, index: Tensor | None) -> Cells:
-        """Return the cells of a batch."""
-        cells = assumed_negative(targets, compute_dtype(logits))
-        t = self.probabilities[need_index(index)].to(cells.a.dtype)
-        open_, given = ~known(targets.values), ~t.isnan()
-        t, w = torch.where(given, t, 0.0), self.weight * given
-        return Cells(torch.where(open_, w * t, cells.a), torch.where(open_, w * (1 - t), cells.b), given | ~open_)
+    def _set_now(self, *values: float) -> None:
+        self.now.copy_(torch.tensor(values, dtype=torch.float64))
 
 
 def assumed_negative(targets: Targets, dtype: torch.dtype) -> Cells:

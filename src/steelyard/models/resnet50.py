@@ -36,7 +36,7 @@ class ResNet50(ImageBackbone):
     """ResNet-50 v1 (He et al., 2016): stages of 3, 4, 6 and 3 bottleneck blocks, 2,048 features.
 
     A stage's stride is in the first 1 × 1 convolution of its first block; timm:resnet50 has it in the 3 × 3 one (v1.5).
-    Batch normalisation has eps 1.001e-5, and pixels are normalised as the weights that `steelyard_papers.resnet50`
+    Batch normalisation has eps 1.001e-5, and pixels are normalised as the weights that `steelyard_papers.features`
     converts want it: less the mean of ImageNet's channels, not divided by their deviation. 23,508,032 parameters.
     Weights come from `model.weights`; without it they are random.
     """

@@ -13,7 +13,7 @@ from steelyard import balance, losses
 from steelyard._schema import Setting, arguments_of, checked, closest
 from steelyard.labels.targets import ArrayLike
 from steelyard.losses import Loss, NoLink, Reduction, WeightedLoss
-from steelyard.losses.partial_rules import Changing
+from steelyard.losses.unknown import Changing
 from steelyard.objective.expected_positives import ExpectedPositives
 from steelyard.objective.role import Role
 

@@ -252,6 +252,6 @@ def _every_label(
             None if threshold is None else Eta(threshold),
             chosen.get("decided"),
             share(row.get("precision")),
-            ends(chosen.get("precision_interval")),
+            ends(chosen.get("precision_interval")).replace(" ", "\xa0"),
             *(share(row.get(key)) for key in ("recall", "f1")),
         )

@@ -225,9 +225,10 @@ def fit(
     """Train on `data` and return the run: model, calibrated probabilities, thresholds and metrics.
 
     Args:
-        data: a path as for `steelyard inspect`, a data set, or (inputs, labels): inputs (N, …), an array, a DataFrame
-            or a sparse matrix; labels (N, L) of 1, 0, −1 or NaN (unknown) or between: an array, a DataFrame, a sparse
-            matrix, one list of label names per item, or `Labels`.
+        data: a path as for `steelyard inspect`, a data set, or (inputs, labels): inputs (N, …), an array, a sparse
+            matrix, texts, or a table of pandas, polars or Arrow with columns of numbers, categories and texts; labels
+            (N, L) of 1, 0, −1 or NaN (unknown) or between: an array, a table, a sparse matrix, one list of label names
+            per item, or `Labels`.
         recipe: a name of `steelyard train --recipes`; "auto" chooses one, None takes the plain settings.
         validation: share of the items to hold out (0.1), or other items in the form of `data`.
         test: other items, scored at the end.

@@ -1,4 +1,4 @@
-"""Scikit-learn estimator for feature matrices, trained like any run."""
+"""Scikit-learn estimator for features, tables and texts, trained like any run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ except ImportError:  # scikit-learn before 1.6
 
 
 from steelyard.config.sections import Thresholds
+from steelyard.data.columns.mixed import TEXTS, columns_of, named_columns
 from steelyard.data.given import given_labels, lists_of_labels
 from steelyard.labels import Labels
 from steelyard.metrics import mean_average_precision
@@ -29,12 +30,13 @@ from steelyard.run.api import Run, fit
 
 
 class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Multi-label classifier of features (N, F) with calibrated probabilities.
+    """Multi-label classifier of features (N, F), tables or texts, with calibrated probabilities.
 
     `predict_proba` gives η (N, L), `decision_function` log-odds, and `predict` 1 where these are above 0, as
     scikit-learn's classifiers do, unless `thresholds` is set. `score` is the mean average precision over known labels.
-    y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` holds the names of its columns, or their
-    numbers.
+    X is an array, a scipy sparse matrix, a list of texts, or a table of pandas, polars or Arrow of numbers, categories
+    and texts. y is (N, L) of 1, 0, −1 (unknown) or between, dense or sparse; `classes_` holds the names of
+    its columns, or their numbers.
 
     Args:
         recipe: a method of `steelyard train --recipes`; "auto" lets small models compete on the items.
@@ -87,19 +89,26 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lr, self.weight_decay, self.validation, self.thresholds = lr, weight_decay, validation, thresholds
         self.seed, self.settings, self.verbose = seed, settings, verbose
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:
         """Train on features and labels, and return the classifier.
 
         Args:
-            X: features (N, F).
+            X: features (N, F), a table, or texts.
             y: labels (N, L) of 1, 0, −1 (unknown) or between.
             groups: one value per item, (N,); items that share it stay together in every split.
+            sample_weight: weight of each item in training, (N,); the training loop has none.
         """
         if y is None:
             raise ValueError(
                 "SteelyardClassifier requires y to be passed, but the target y is None: give labels (N, L)"
             )
-        x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
+        if (columns := columns_of(X)) is None:
+            x = validate_data(self, X, dtype=np.float32, accept_sparse="csr", ensure_min_samples=2)
+        else:
+            x, self.n_features_in_ = X, len(columns)
+            self.__dict__.pop("feature_names_in_", None)
+            if list(columns) != [TEXTS]:
+                self.feature_names_in_ = np.array(list(columns), object)
         labels, named = _labels_of(y)
         overrides: dict[str, Any] = {
             "model": {"backbone": "mlp", "width": self.hidden} if self.hidden else {"backbone": "linear"},
@@ -111,24 +120,30 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             overrides[section] = {**overrides.get(section, {}), **content}
         share = None if self.validation is None else float(self.validation)
         self.run_ = fit(
-            (x, labels), self.recipe, validation=share, groups=groups, settings=overrides, verbose=self.verbose
+            (x, labels),
+            self.recipe,
+            validation=share,
+            groups=groups,
+            sample_weight=sample_weight,
+            settings=overrides,
+            verbose=self.verbose,
         )
         self.classes_ = np.array(labels.names) if named else np.arange(labels.n_labels)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """Return the calibrated probabilities η (N, L) of features X (N, F)."""
+        """Return the calibrated probabilities η (N, L) of X, in the form of `fit`."""
         x = self._features(X)
         return self.run_.probability(x, device="cpu")
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Return the log-odds log η/(1−η) (N, L) of features X (N, F)."""
+        """Return the log-odds log η/(1−η) (N, L) of X, in the form of `fit`."""
         x = self._features(X)
         odds: NDArray[np.float32] = self.run_.trained.reading.log_odds(self.run_.logits(x, device="cpu"))
         return odds
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Return 1 where a label is decided present, else 0, (N, L), for features X (N, F)."""
+        """Return 1 where a label is decided present, else 0, (N, L), for X, in the form of `fit`."""
         x = self._features(X)
         if (self.run_.trained.thresholds == 0.5).all():  # log-odds of 0 are undecided: absent, as in scikit-learn
             return (self.decision_function(x) > 0).astype(np.int64)
@@ -152,6 +167,8 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any) -> Any:
         check_is_fitted(self, "run_")
+        if self.run_.trained.encoder is not None:
+            return X
         return validate_data(self, X, dtype=np.float32, accept_sparse="csr", reset=False)
 
     def __sklearn_tags__(self) -> Any:
@@ -164,7 +181,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _labels_of(y: Any, names: Sequence[str] | None = None) -> tuple[Labels, bool]:
-    """Return y as a table of labels, and whether it names them: a DataFrame, or one list of labels per item.
+    """Return y as a table of labels, and whether it names them: a table, or one list of labels per item.
 
     `names` are those of training, where these are other items.
     """
@@ -179,8 +196,10 @@ def _labels_of(y: Any, names: Sequence[str] | None = None) -> tuple[Labels, bool
             f"y has shape {values.shape}{kind}: Only binary classification is supported. Give one column of 0 and 1 "
             "per class, (N, L); of a single class y[:, None]"
         )
+    if named_columns(y) is not None:
+        return given_labels(y), True
     if hasattr(y, "columns"):
-        return given_labels(y if hasattr(y, "to_numpy") else values, [str(name) for name in y.columns]), True
+        return given_labels(values, [str(name) for name in y.columns]), True
     if values.dtype == object:  # numbers among objects are numbers
         with suppress(TypeError, ValueError):
             values = values.astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -109,21 +109,26 @@ def _texts_of(table: Any) -> Any:
     return pa.array([str(cell) for cell in table], pa.string())
 
 
-def _arrow_columns(table: Any) -> dict[str, Any] | None:
+def named_columns(table: Any) -> list[tuple[str, Any]] | None:
+    """Return names and columns of a table of pandas, polars or Arrow, None of anything else."""
     if isinstance(table, pa.Table | pa.RecordBatch):
-        return {name: _whole(table.column(name)) for name in table.schema.names}
+        return [(name, table.column(j)) for j, name in enumerate(table.schema.names)]
     if not (hasattr(table, "columns") and hasattr(table, "to_numpy")):
         return None
-    if hasattr(table, "iloc"):
-        series: Iterable[tuple[str, Any]] = ((str(name), table.iloc[:, j]) for j, name in enumerate(table.columns))
-        return {name: _from_pandas(name, column) for name, column in series}
-    series = ((str(name), table[name]) for name in table.columns)
-    return {n: _whole(c.to_arrow() if hasattr(c, "to_arrow") else pa.array(np.asarray(c))) for n, c in series}
+    pandas = hasattr(table, "iloc")
+    return [(str(name), table.iloc[:, j] if pandas else table[name]) for j, name in enumerate(table.columns)]
 
 
-def _from_pandas(name: str, column: Any) -> Any:
+def _arrow_columns(table: Any) -> dict[str, Any] | None:
+    columns = named_columns(table)
+    return None if columns is None else {name: _as_arrow(name, column) for name, column in columns}
+
+
+def _as_arrow(name: str, column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray | pa.Array) or hasattr(column, "to_arrow"):
+        return _whole(column.to_arrow() if hasattr(column, "to_arrow") else column)
     try:
-        return _whole(pa.array(column, from_pandas=True))
+        return _whole(pa.array(column if hasattr(column, "iloc") else np.asarray(column), from_pandas=True))
     except pa.ArrowException:
         kind = getattr(column, "dtype", "something else")
         raise _unusable(name, f"{kind} of several kinds, not numbers or texts", "convert it") from None
