@@ -180,7 +180,7 @@ def test_import_fit_and_search_without_fcntl(tmp_path: Path):
         "run = sy.fit((x, y), 'bce', out=sys.argv[1], settings={'train': {'epochs': 1}}, verbose=False); "
         "index = sy.search.Index.open(sys.argv[1] + '/index'); print(len(index.search('0 & ~1', 3))); "
         "index.delete([index.search('0', 1)[0].id]); print(index.n_items); "
-        "import steelyard_papers.ledger, steelyard.models.feature_file, steelyard.cli, steelyard.serve; "
+        "import steelyard_papers.study, steelyard.models.feature_file, steelyard.cli, steelyard.serve; "
         "assert sys.modules['fcntl'] is None"
     )
     done = subprocess.run(

@@ -210,7 +210,7 @@ def test_items_of_weight_0_teach_nothing(recipe: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"), [(np.ones(3), "shape"), (-np.ones(150), "at least 0"), (np.zeros(150), "only 0")]
+    ("weights", "said"), [(np.ones(3), "shape"), (-np.ones(150), "at least 0"), (np.zeros(150), "zero throughout")]
 )
 def test_bad_weights_are_one_sentence(weights: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -75,7 +75,7 @@ class Audit:
         >>> labels[199], labels[100] = 0, -1  # a mistake, and a label that nobody gave
         >>> audit = sy.audit(labels, eta, resamples=10)
         >>> int(audit.wrong.items[0]), audit.why(audit.wrong, 0)
-        (199, 'given absent, but present with probability >0.99')
+        (199, 'given absent, but present with probability >.99')
         >>> audit.present.items.tolist()
         [100]
         >>> audit.wrong_probability().shape

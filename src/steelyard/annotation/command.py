@@ -68,7 +68,7 @@ def audit(
         >>> labels[199] = 0  # a mistake
         >>> audit = sy.audit(labels, eta, resamples=10)
         >>> int(audit.wrong.items[0]), audit.why(audit.wrong, 0)
-        (199, 'given absent, but present with probability >0.99')
+        (199, 'given absent, but present with probability >.99')
     """
     if isinstance(source, str | os.PathLike | Run):
         folder = source.trained.folder if isinstance(source, Run) else source

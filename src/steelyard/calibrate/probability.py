@@ -45,8 +45,7 @@ class ProbabilityModel:
           that are known to be of a few sizes, the same of whole sets (`LabelSets`).
 
     A loss without a link is calibrated on z itself; LDAM's softmax, which an equal amount added to all z of an item
-    does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η, and `why` says so.
-    Arithmetic is float64, on the CPU. `of_objective` makes one.
+    does not change, on its log-odds s z_c − log Σ_{j≠c} e^{s z_j}. Until then it has no η; `why` says so.
     """
 
     loss: Part
@@ -109,7 +108,8 @@ class ProbabilityModel:
             class_aware: whether items were drawn by `ClassAware`.
             drawn_odds: by how much another sampler raised the odds of each label, (L,).
         """
-        n, known = as_vector(counts).cpu(), as_vector(n_known).cpu().expand(np.size(counts))
+        n = as_vector(counts).cpu()
+        known = as_vector(n_known).cpu().expand(len(n))
         built = make_loss(loss_part, n, known)
         if not same_link(objective, built):
             raise ValueError(f"loss_part {loss_part.kind!r} does not make the objective's loss: give the part it is of")

@@ -82,7 +82,7 @@ def item_weights(weights: Any, n: int) -> NDArray[np.float32]:
     if values.shape != (n,):
         raise ValueError(f"sample_weight has shape {values.shape}: give one number for each of {n} items")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise ValueError("sample_weight holds something else than numbers of at least 0, or only 0: fix it")
+        raise ValueError("sample_weight holds something else than numbers of at least 0, or is zero throughout: fix it")
     return values.astype(np.float32)
 
 
