@@ -29,7 +29,7 @@ BLOCK = 262_144
 """Labels per block: fewer make its products slower, more take more memory."""
 _CPU_CELLS = 1 << 18  # of a block on a CPU, where what does not fit its cache takes twice as long
 _BLOCK_OF_MOST = 65_536  # labels at a time where only the largest logit is looked for, in float32
-_NOTE_EVERY = 8  # steps from one batch whose class weights are noted to the next: they are means over an epoch
+_NOTE_EVERY = 32  # steps from one batch whose class weights are noted to the next: they are means over an epoch
 
 
 class BlockHead(nn.Module):
@@ -251,8 +251,7 @@ class BlockHead(nn.Module):
                 z += part
                 sums = torch.cat([sums, part.sum(0, keepdim=True, dtype=sums.dtype)])
             if needs_gradient:
-                part = _product(z, weight)
-                gradient = part if gradient is None else gradient.add_(part)
+                gradient = _add_product(gradient, z, weight, scale)
             if job.lr is not None:
                 moments.step(weight, z, x, labels.start, job.lr, scale)
             values.append(moments.settle(costs, bias[labels], sums, labels.start, job.lr, scale))
@@ -267,7 +266,7 @@ class BlockHead(nn.Module):
             total, gradient = parallel.of_all_labels(total, gradient, own)
         if pairs:
             total = (total + penalty).to(bias.dtype)
-        return total, None if gradient is None else gradient.mul_(scale)
+        return total, gradient
 
     def _all_low(self, x: Tensor, rule: Annotation) -> Tensor:
         """Return for which items (B,) all predictions are below .1, if the rule needs that; else for none."""
@@ -336,10 +335,16 @@ def _divisor(reduction: str, targets: SparseTargets, assumed: bool) -> float:
     return float(n_items) or 1.0 if reduction == "item" else 1.0
 
 
-def _product(slopes: Tensor, weight: Tensor) -> Tensor:
-    """Return slopes @ weight, summed and kept in float32 where both are narrower."""
-    if weight.dtype == torch.bfloat16:
-        if weight.is_cuda:
-            return torch.mm(slopes, weight, out_dtype=torch.float32)
-        return torch.mm(slopes, weight).to(torch.float32)
-    return torch.mm(slopes, weight)
+def _add_product(total: Tensor | None, slopes: Tensor, weight: Tensor, scale: float) -> Tensor:
+    """Return total + scale · slopes @ weight, summed and kept in float32 where both are narrower."""
+    narrow = weight.dtype == torch.bfloat16
+    beta = 0 if total is None else 1  # at 0 what `total` holds is ignored
+    if total is None:
+        shape = slopes.shape[0], weight.shape[1]
+        total = torch.empty(shape, dtype=torch.float32 if narrow else weight.dtype, device=weight.device)
+    if not narrow:
+        return torch.addmm(total, slopes, weight, beta=beta, alpha=scale, out=total)
+    if weight.is_cuda:
+        return torch.addmm(total, slopes, weight, out_dtype=torch.float32, beta=beta, alpha=scale, out=total)
+    product = torch.mm(slopes, weight).to(torch.float32).mul_(scale)
+    return product if beta == 0 else total.add_(product)
