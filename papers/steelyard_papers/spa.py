@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,9 +205,11 @@ FINE_TUNED: dict[str, dict[str, Any]] = {"data": {"validation": 0.1}, "train": {
 """Of trainings whose epoch is chosen afterwards: a tenth of the training items is held out in every row."""
 FINE = merged(
     {name: part for name, part in settings("voc2012-spa").items() if name not in ("data", "objective", "evaluate")},
-    {"data": {"size": 224}, "model": {"backbone": "resnet50"}, "optimizer": {"lr": 0.2}},
+    {"data": {"size": 224}, "model": {"backbone": "resnet50"}, "optimizer": {"lr": 0.06}},
     FINE_TUNED,
 )
+RATES = {"TWL": 0.006}
+"""Rates of trainings that do not learn with that of `FINE`."""
 FROZEN: dict[str, Any] = {
     "data": {"size": 160, "validation": 0.0},
     "model": {"backbone": "lite0", "frozen": True},
@@ -371,10 +374,14 @@ EPOCH = (
 
 
 class Setup(NamedTuple):
-    """How the trainings of a table are set up, and on which data sets."""
+    """How the trainings of a table are set up, on which data sets, and which of them have a rate of their own."""
 
     base: Mapping[str, Any]
     sets: tuple[DataSet, ...] = SETS
+    rates: Mapping[str, float] = MappingProxyType({})
+
+
+FINE_TUNING = Setup(FINE, rates=RATES)
 
 
 def _chosen(job: Job, table: Readings) -> dict[str, tuple[str, str]]:
@@ -382,11 +389,14 @@ def _chosen(job: Job, table: Readings) -> dict[str, tuple[str, str]]:
     return {row.name: table[row.name] for row in chosen_rows(job, [Row(name) for name in table])}
 
 
-def _studied(job: Job, source: DataSet, base: Mapping[str, Any], table: Readings, measure: Any) -> Result:
+def _studied(job: Job, source: DataSet, setup: Setup, table: Readings, measure: Any) -> Result:
     """The trainings that the rows of a table read; where items are held out, followed epoch by epoch."""
-    runs = [RUNS[run] for run in dict.fromkeys(run for run, _ in _chosen(job, table).values())]
+    names = dict.fromkeys(run for run, _ in _chosen(job, table).values())
+    own = {name: {"optimizer": {"lr": rate}} for name, rate in setup.rates.items()}
+    runs = [replace(RUNS[name], settings=merged(RUNS[name].settings, own.get(name, {}))) for name in names]
+    base = merged(setup.base, source.settings)
     follows, data = bool(base["data"]["validation"]), lambda *_: source.open(job.data_root)
-    result = study(replace(job, rows=()), merged(base, source.settings), runs, data, measure, (), follows=follows)
+    result = study(replace(job, rows=()), base, runs, data, measure, (), follows=follows)
     return replace(result, notes=(EPOCH,)) if follows else result
 
 
@@ -401,7 +411,7 @@ def _read(job: Job, runs: Result, table: Readings, columns: Sequence[str] = CALI
 def _table(setup: Setup, table: Readings, job: Job) -> Result:
     parts = {}
     for source in present(job.data_root, setup.sets):
-        parts[source.name] = _read(job, _studied(job, source, setup.base, table, spa_scores), table)
+        parts[source.name] = _read(job, _studied(job, source, setup, table, spa_scores), table)
     result = beside(parts)
     return replace(result, notes=(*result.notes, *_epochs(result), *left_out(job.data_root, setup.sets)))
 
@@ -450,7 +460,7 @@ EQUAL = "ACE at equal mAP"
 def _along(table: Readings, job: Job) -> Result:
     """Calibration against accuracy after every epoch, at the chosen ones, and where accuracy is equal."""
     source, chosen = present(job.data_root, SETS)[0], _chosen(job, table)
-    runs = _studied(job, source, FINE, table, spa_scores)
+    runs = _studied(job, source, FINE_TUNING, table, spa_scores)
     curves = {name: [curve(run, how) for run in runs.row(of).runs] for name, (of, how) in chosen.items()}
     level = equal_accuracy(curves)
     columns = ("mAP@y", "ACE", EQUAL, "epoch")
@@ -479,7 +489,7 @@ ANSWERS = {name: TABLE3[name] for name in ("BCE", "focal", "focal by φ", "ASY",
 
 def _reliability(setup: Setup, job: Job) -> Result:
     source = present(job.data_root, setup.sets)[0]
-    result = _read(job, _studied(job, source, setup.base, FIGURE1, spa_scores), FIGURE1)
+    result = _read(job, _studied(job, source, setup, FIGURE1, spa_scores), FIGURE1)
     bins = {row.name: row.runs[0].details["bins"][FIGURE1[row.name][1]] for row in result.rows}
     return replace(result, figure=bins)
 
@@ -489,7 +499,7 @@ def _retrieval(setup: Setup, job: Job) -> Result:
     for how, measure in ((SIGMA, spa_retrieval_by_sigma), (LINK, spa_retrieval_by_link)):
         if table := {name: reading for name, reading in chosen.items() if reading[1] == how}:
             plain = replace(job, rows=())
-            runs = _studied(plain, source, setup.base, table, measure)
+            runs = _studied(plain, source, setup, table, measure)
             parts.append(_read(plain, runs, table, ("retrieval mAP",)))
     result = joined(*parts)
     result = replace(result, rows=tuple(result.row(name) for name in chosen))
@@ -505,7 +515,7 @@ def _retrieval(setup: Setup, job: Job) -> Result:
 
 def _found(setup: Setup, job: Job) -> Result:
     """Figure 4: how many of the best images are right, which they are, and, for the drawing alone, their files."""
-    runs = _studied(job.once, VOC2012, setup.base, FIGURE4, spa_found)
+    runs = _studied(job.once, VOC2012, setup, FIGURE4, spa_found)
     test, chosen = VOC2012.open(job.data_root).test, _chosen(job, FIGURE4)
     queries: list[dict[str, Any]] = []
     right: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
@@ -527,7 +537,7 @@ def _found(setup: Setup, job: Job) -> Result:
 
 def _answers(job: Job) -> Result:
     base = merged(REGIONS, {"model": {"width": 16, "layers": 1}}) if job.smoke else REGIONS
-    return _read(job, _studied(job, VQA, base, ANSWERS, spa_answers), ANSWERS, ("accuracy", "ACE", "MCE"))
+    return _read(job, _studied(job, VQA, Setup(base), ANSWERS, spa_answers), ANSWERS, ("accuracy", "ACE", "MCE"))
 
 
 LOSSES: dict[str, PairLoss] = {
@@ -734,7 +744,7 @@ _MINIMISER = "what the minimiser of each loss says of the probability, in per ce
 _ERROR = "calibration error against accuracy after every epoch"
 _ASKED = "answers to questions about images: accuracy and calibration"
 _counts = partial(counted, IN_TABLE2.columns, SETS)
-_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = _trained(Setup(FINE), "", _ONE_RATE, 60)
+_TABLE3, _TABLE4, _FIGURE1, _FIGURE3, _FIGURE4 = _trained(FINE_TUNING, "", _ONE_RATE, 60)
 _along3 = partial(_along, at_held_out(TABLE3))
 _fig2 = lambda job: Result(figure={"losses": list(LOSSES)})  # noqa: E731
 
