@@ -5,7 +5,8 @@
 For each size, in one process: the products z = x Wᵀ, dx = g W and dW = gᵀ x over the same blocks by cuBLAS, one step of
 the head (SGD by nearest rounding, then other optimizers and losses), and plain torch where it fits. Times are medians
 of CUDA events. A ratio is the median of five, each of two times taken one after the other, since clocks drift; steps of
-few labels, which take as long as their launches, are timed sixteen in a row, and their ratio is the median of 25. Peaks are those of torch's allocator beyond weights and optimizer states.
+few labels, which take as long as their launches, are timed sixteen in a row, and their ratio is the median of eleven.
+Peaks are those of torch's allocator beyond weights and optimizer states.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from steelyard.objective import Objective
 
 D = 768
 SIZES = [(512, 10**6), (1024, 10**6), (4096, 10**6), (1024, 3 * 10**6)]
-TURNS, TURNS_OF_FEW = 5, 25
+TURNS, TURNS_OF_FEW = 5, 11
 PARTS = ("optimizers", "plain", "sizes", "losses", "errors")
 NEAREST = BlockOptimizer(rounding="nearest")
 OPTIMIZERS = {
