@@ -74,8 +74,8 @@ class Query:
 
     @property
     def terms(self) -> tuple[tuple[str, bool], ...]:
-        """(label, whether it is wanted) of every leaf, each once, as written; above a bound is wanted, below is not."""
-        signed = ((x.label, x.wanted if isinstance(x, LabelTerm) else x.sign[0] == ">") for x in leaves(self.formula))
+        """(label, whether it should be present) of every leaf, each once; only a lower bound counts as present."""
+        signed = ((x.label, x.present if isinstance(x, LabelTerm) else x.sign[0] == ">") for x in leaves(self.formula))
         return tuple(dict.fromkeys(signed))
 
     def plan(self, names: Sequence[str]) -> Plan:

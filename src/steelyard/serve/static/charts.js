@@ -54,7 +54,7 @@ export function precisionRecall(curve) {
 
 /** Positives of each label in training, the most frequent first, on a log scale; every bar is a link. */
 export function frequency(labels, linkOf) {
-  const width = 900, n = labels.length, named = n <= 40, height = named ? 310 : 260, bottom = height - (named ? 84 : 26);
+  const width = 900, n = labels.length, named = n <= 40, room = named ? 24 + 5 * Math.max(...labels.map(({ name }) => cut(name).length)) : 26, bottom = 226, height = bottom + room;
   const most = Math.max(1, Math.ceil(Math.log10(Math.max(1, ...labels.map(({ positives }) => positives ?? 0)) + 1)));
   const y = (v) => bottom - (Math.log10(v + 1) / Math.log10(10 ** most + 1)) * (bottom - TOP);
   const step = (width - 60) / n;

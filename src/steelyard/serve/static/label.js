@@ -57,7 +57,7 @@ export function labelPage(main, app, first) {
   }
 
   function draw(page) {
-    const search = write(marked({ ...EMPTY }, page.name, "wanted"));
+    const search = write(marked({ ...EMPTY }, page.name, "present"));
     body.replaceChildren(
       el("p", { class: "crumbs" }, el("a", { href: "/data", "data-link": true }, "Labels"), " ›"),
       el("h1", {}, page.name),
