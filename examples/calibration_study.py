@@ -220,11 +220,11 @@ def study(n_items: int) -> tuple[list[Row], Shift]:
 
 def show(rows: list[Row], shift: Shift) -> None:
     """Print the tables."""
-    print(f"{'pooled ACE, per cent':32}{'by σ':>8}{'by link':>9}{'MCE σ':>8}{'MCE link':>10}{'least bin':>11}")
+    print(f"{'pooled ACE, per cent':32}{'by σ':>8}{'by link':>9}{'MCE σ':>8}{'MCE link':>10}{'smallest':>11}")
     for row in rows:
         errors = [100 * x for x in (row.sigmoid.ace, row.link.ace, row.sigmoid.mce, row.link.mce)]
-        least = int(row.link.bins.counts[row.link.bins.counts > 0].min())
-        print(f"{row.name:32}{errors[0]:8.1f}{errors[1]:9.1f}{errors[2]:8.1f}{errors[3]:10.1f}{least:11,}")
+        smallest = int(row.link.bins.counts[row.link.bins.counts > 0].min())
+        print(f"{row.name:32}{errors[0]:8.1f}{errors[1]:9.1f}{errors[2]:8.1f}{errors[3]:10.1f}{smallest:11,}")
     print(f"\n{'prior: training':>16}{'deployed':>11}{'EM by link':>12}{'z':>7}{'EM by σ':>11}")
     report = shift.by_link
     z = (report.prior - shift.deployed) / report.standard_error

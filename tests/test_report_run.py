@@ -143,8 +143,9 @@ def test_reliability_draws_each_bin_where_it_belongs():
     assert filled == [0, 1, 2, 4]
     n, confidence, frequency = zip(*(wanted[k] for k in filled), strict=True)
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
-    readings = [("σ", calibration_error(raw, e.targets, 5).bins), ("η", calibration_error(p, e.targets, 5).bins)]
-    axes, strip = reliability_diagram(readings).axes
+    eta, targets = torch.from_numpy(p), torch.from_numpy(e.targets)  # bins may be NumPy's or torch's
+    curves = [("σ", calibration_error(raw, e.targets, 5).bins), ("η", calibration_error(eta, targets, 5).bins)]
+    axes, strip = reliability_diagram(curves).axes
     drawn = next(line for line in axes.lines if line.get_label() == "η")
     np.testing.assert_allclose(drawn.get_xydata(), np.transpose([confidence, frequency]))
     bars = [bar for bar in strip.patches if bar.get_facecolor() == to_rgba(SERIES[1])]

@@ -84,7 +84,7 @@ def reliability_diagram(
         axes.set_ylabel("observed frequency, %")
         per_cent_axis(axes.yaxis)
         log_scale(strip, lambda value, _: _thousands(value))
-        strip.set_ylim(0.5, 3 * max([1, *(int(np.max(bins.counts, initial=0)) for _, bins in curves)]))
+        strip.set_ylim(0.5, 3 * max([1, *(int(np.max(np.asarray(bins.counts), initial=0)) for _, bins in curves)]))
         strip.set_ylabel("labels")
         strip.set_xlabel("probability")
         key(figure, axes, title=title)
