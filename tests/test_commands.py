@@ -72,8 +72,9 @@ def test_train_says_what_it_does(place: Path, tmp_path: Path) -> None:
         if re.fullmatch(r"epoch \d/3  loss [\d.]+  mAP [\d.]+  F1 [\d.]+  ACE [\d.]+  [\d.]+ s", line)
     ]
     assert sum(line.startswith("epoch") for line in lines) == 3
-    assert f"The run is in {tmp_path / 'run'}." in lines  # no page is promised that is not there
-    assert lines[-1] == f"Next: steelyard predict {tmp_path / 'run'} NEW-ITEMS --out predictions.csv"
+    run = tmp_path / "run"
+    assert f"The run is in {run}. In the browser: steelyard serve {run}" in lines  # and no report that is not there
+    assert lines[-1] == f"Next: steelyard predict {run} NEW-ITEMS --out predictions.csv"
 
 
 def test_evaluate_tells_what_training_told(place: Path) -> None:

@@ -63,7 +63,9 @@ class Query:
         for label, position in sorted(self._positions.items(), key=lambda pair: pair[1]):
             if label not in columns:
                 near = " or ".join(map(quoted, suggestions(label, names)))
-                advice = f"did you mean {near}?" if near else "give a label of the index"
+                some = ", ".join(quoted(short(name)) for name in names[:8])
+                more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+                advice = f"did you mean {near}?" if near else f"the labels are {some}{more}"
                 raise QueryError(f"there is no label {short(label)!r}: {advice}", self.text, position)
         return columns
 
