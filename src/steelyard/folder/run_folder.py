@@ -344,8 +344,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not a folder: give the folder of a run")
         if not self.is_run:
             raise ValueError(
-                f"{self.path} is not a run of Steelyard, it holds no config.toml with its started.json: give the "
-                "folder of a run"
+                f"{self.path} is not a Steelyard run, it has no config.toml and started.json: give the folder of a run"
             )
         if not self.is_finished:
             raise ValueError(
