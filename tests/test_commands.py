@@ -383,7 +383,7 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "torn.toml"), "torn.toml: line 1"),
         (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
         (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
-        (("evaluate", "settings"), "settings is not a run of Steelyard"),
+        (("evaluate", "settings"), "settings is not a Steelyard run"),
         (("train", "--data", "tags.csv", "--set", "data.validation=more-tags.csv"), "'new'"),
         (("train", "--data", "items.csv", "--out", "run"), "run holds a finished run"),
         (("train", "--data", "items.csv", "--out", "items.csv"), "items.csv is a file"),

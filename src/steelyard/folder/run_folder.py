@@ -152,7 +152,7 @@ class RunFolder:
             )
             if strange:
                 raise ValueError(
-                    f"{self.path} holds {strange[0]!r} and is no run of Steelyard: give a folder that is empty or new"
+                    f"{self.path} holds {strange[0]!r} and is not a Steelyard run: give a folder that is empty or new"
                 )
         if self.is_finished and not overwrite:
             raise ValueError(f"{self.path} holds a finished run: give another folder with --out, or --overwrite")
