@@ -500,6 +500,17 @@ def test_a_run_page_is_whole_and_needs_nothing_else(n_labels: int, n_items: int,
         assert "no items to score" in found.text
 
 
+def test_a_name_that_ends_in_pdf_gets_the_plots_of_the_page(tmp_path: Path):
+    e = made(6, 80)
+    files = [tmp_path / name for name in ("report.html", "report.pdf", "again.pdf")]
+    for file in files:
+        write_run_page(file, "run", CONFIG, measured(e), epochs(5, 6), e, "steelyard train", "test")
+    page, plots, again = (file.read_bytes() for file in files)
+    assert plots[:5] == b"%PDF-"
+    assert plots == again
+    assert len(re.findall(rb"/Type /Page\b", plots)) == page.count(b"<img")
+
+
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     e = made(8, 300)
     metrics = measured(e)
