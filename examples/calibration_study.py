@@ -241,20 +241,21 @@ def draw(rows: list[Row], shift: Shift, path: str) -> None:
     with drawing(2.5 * across, 2.65 * down, nrows=down, ncols=across) as (figure, axes):
         _panels(axes.ravel(), rows, shift, {"σ": (OTHER, "s"), "link": (ACCENT, "o")}, FRAME)
         figure.supxlabel("mean probability in the bin", fontsize=10)
-        figure.supylabel("frequency of the label in the bin", fontsize=10)
+        figure.supylabel("frequency of the label in the bin, %", fontsize=10)
     save_figure(figure, path)
 
 
 def _panels(panels: Any, rows: list[Row], shift: Shift, looks: dict[str, tuple[str, str]], frame: str) -> None:
-    from steelyard.report.canvas import log_scale
+    from steelyard.report.canvas import log_scale, per_cent_axis
 
     for ax, row in zip(panels, rows, strict=False):
         ax.plot([0, 1], [0, 1], color=frame, lw=1, zorder=0)
         for name, error in (("σ", row.sigmoid), ("link", row.link)):
             colour, marker = looks[name]
-            label = f"{name}: ACE {100 * error.ace:.2f} %"
+            label = f"{name}: ACE {100 * error.ace:.1f} %"
             ax.plot(error.bins.confidence, error.bins.frequency, marker, color=colour, ms=4, label=label)
         ax.set(title=row.name, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        per_cent_axis(ax.yaxis)
         ax.set_aspect("equal")
         ax.title.set_fontsize(9)
         ax.legend(fontsize=7, frameon=False, loc="upper left", handletextpad=0.1, borderpad=0.1)
