@@ -70,7 +70,7 @@ def requests(n: int, n_items: int, n_labels: int) -> list[tuple[str, str]]:
 
     def query() -> str:
         picked = g.choice(n_labels, int(g.integers(2, 6)), replace=False)
-        signs = g.choice(["wanted", "unwanted"], len(picked), p=[0.7, 0.3])
+        signs = g.choice(["present", "absent"], len(picked), p=[0.7, 0.3])
         asked = [(sign, f"label {i}") for sign, i in zip(signs.tolist(), picked.tolist(), strict=True)]
         return f"/api/search?{urlencode([*asked, ('k', 40)])}"
 

@@ -16,7 +16,7 @@ from pictures import BY, key, plt, sheet
 
 import steelyard as sy
 from defaults import load
-from steelyard.report.canvas import FRAME, STYLE, save_figure
+from steelyard.report.canvas import FRAME, STYLE, per_cent_axis, save_figure
 
 OUT = Path(__file__).parent / "img" / "front.svg"
 
@@ -64,10 +64,11 @@ def main() -> None:
             label = f"{name}: error {100 * error.ece:.1f} %"
             left.plot(error.bins.confidence, error.bins.frequency, label=label, **style)
             right.plot(terms, scores, label=name, **style)
-        left.set(title="Predicted and true frequency", xlabel="predicted probability", ylabel="share present")
-        left.set(xlim=(0, 1), ylim=(0, 1))
+        left.set(title="Predicted and true frequency", xlabel="predicted probability", ylabel="present, %")
+        left.set(xlim=(0, 1.02), ylim=(0, 1.02))
+        per_cent_axis(left.yaxis)
         key(left, loc="upper left")
-        right.set(title='Search by "a and b, not c"', xlabel="labels in the query", ylabel="mAP in %", xticks=terms)
+        right.set(title='Search by "a and b, not c"', xlabel="labels in the query", ylabel="mAP, %", xticks=terms)
         right.set_ylim(0, None)
         key(right, loc="lower left")
         save_figure(figure, given.out)

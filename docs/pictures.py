@@ -21,7 +21,20 @@ import torch
 
 import steelyard as sy
 from steelyard.labels.targets import as_targets
-from steelyard.report.canvas import ACCENT, FAINT, FRAME, INK, LINES, OTHER, SOFT, STYLE, log_scale, look, save_figure
+from steelyard.report.canvas import (
+    ACCENT,
+    FAINT,
+    FRAME,
+    INK,
+    LINES,
+    OTHER,
+    SOFT,
+    STYLE,
+    log_scale,
+    look,
+    per_cent_axis,
+    save_figure,
+)
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -197,9 +210,10 @@ def calibration() -> Any:
             error = sy.metrics.calibration_error(p, y)
             label = f"{how}: ACE {100 * error.ace:.1f} %"
             ax.plot(error.bins.confidence, error.bins.frequency, ls="", ms=4, label=label, **BY[how])
-        ax.set(title=name, xlabel="predicted probability", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set(title=name, xlabel="predicted probability", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+        per_cent_axis(ax.yaxis)
         key(ax, loc="upper left")
-    axes[0].set_ylabel("share present")
+    axes[0].set_ylabel("present, %")
     return figure
 
 
@@ -272,9 +286,7 @@ def retrieval() -> Any:
         search = sy.metrics.retrieval_map(p[few], y[few], max_terms=5)
         terms = sorted(search.by_terms)
         right.plot(terms, [100 * float(search.by_terms[k]) for k in terms], label=f"by {how}", **BY[how])
-    right.set(
-        title="mAP of all queries, focal loss", xlabel="terms in the query", ylabel="mAP in %", xticks=range(1, 6)
-    )
+    right.set(title="mAP of all queries, focal loss", xlabel="terms in the query", ylabel="mAP, %", xticks=range(1, 6))
     key(right)
     return figure
 

@@ -220,11 +220,11 @@ def study(n_items: int) -> tuple[list[Row], Shift]:
 
 def show(rows: list[Row], shift: Shift) -> None:
     """Print the tables."""
-    print(f"{'pooled ACE, per cent':32}{'by σ':>8}{'by link':>9}{'MCE σ':>8}{'MCE link':>10}{'least bin':>11}")
+    print(f"{'pooled ACE, per cent':32}{'by σ':>8}{'by link':>9}{'MCE σ':>8}{'MCE link':>10}{'smallest':>11}")
     for row in rows:
         errors = [100 * x for x in (row.sigmoid.ace, row.link.ace, row.sigmoid.mce, row.link.mce)]
-        least = int(row.link.bins.counts[row.link.bins.counts > 0].min())
-        print(f"{row.name:32}{errors[0]:8.1f}{errors[1]:9.1f}{errors[2]:8.1f}{errors[3]:10.1f}{least:11,}")
+        smallest = int(row.link.bins.counts[row.link.bins.counts > 0].min())
+        print(f"{row.name:32}{errors[0]:8.1f}{errors[1]:9.1f}{errors[2]:8.1f}{errors[3]:10.1f}{smallest:11,}")
     print(f"\n{'prior: training':>16}{'deployed':>11}{'EM by link':>12}{'z':>7}{'EM by σ':>11}")
     report = shift.by_link
     z = (report.prior - shift.deployed) / report.standard_error
@@ -241,20 +241,21 @@ def draw(rows: list[Row], shift: Shift, path: str) -> None:
     with drawing(2.5 * across, 2.65 * down, nrows=down, ncols=across) as (figure, axes):
         _panels(axes.ravel(), rows, shift, {"σ": (OTHER, "s"), "link": (ACCENT, "o")}, FRAME)
         figure.supxlabel("mean probability in the bin", fontsize=10)
-        figure.supylabel("frequency of the label in the bin", fontsize=10)
+        figure.supylabel("frequency of the label in the bin, %", fontsize=10)
     save_figure(figure, path)
 
 
 def _panels(panels: Any, rows: list[Row], shift: Shift, looks: dict[str, tuple[str, str]], frame: str) -> None:
-    from steelyard.report.canvas import log_scale
+    from steelyard.report.canvas import log_scale, per_cent_axis
 
     for ax, row in zip(panels, rows, strict=False):
         ax.plot([0, 1], [0, 1], color=frame, lw=1, zorder=0)
         for name, error in (("σ", row.sigmoid), ("link", row.link)):
             colour, marker = looks[name]
-            label = f"{name}: ACE {100 * error.ace:.2f} %"
+            label = f"{name}: ACE {100 * error.ace:.1f} %"
             ax.plot(error.bins.confidence, error.bins.frequency, marker, color=colour, ms=4, label=label)
         ax.set(title=row.name, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        per_cent_axis(ax.yaxis)
         ax.set_aspect("equal")
         ax.title.set_fontsize(9)
         ax.legend(fontsize=7, frameon=False, loc="upper left", handletextpad=0.1, borderpad=0.1)

@@ -1,13 +1,14 @@
 """Partial label masking and calibration under Lightning's Trainer, on pairs of digits with missing labels.
 
-    python examples/with_lightning.py
+    python examples/with_lightning.py [reliability.svg]
 
-The LightningModule holds a `steelyard.Objective`; `ObjectiveCallback` begins its epochs and calibrates in the end. The
-rest is Lightning as always: its checkpoints hold PLM's ratios too. Needs `pip install lightning`.
+The LightningModule holds a `steelyard.Objective`; `ObjectiveCallback` starts its epochs and calibrates at the end. The
+rest is plain Lightning; its checkpoints include the ratios of partial label masking. Needs `pip install lightning`.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from typing import Any
 
@@ -48,14 +49,14 @@ class Net(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), 3e-3)
 
 
-def main(n_train: int = 3000, epochs: int = 8) -> dict[str, float]:
+def main(n_train: int = 3000, epochs: int = 8, figure: str = "") -> dict[str, float]:
     torch.manual_seed(0)
     pairs = digit_pairs(n_train, train=True)
     labels = keep_labels(pairs.labels, 0.6, seed=0)
     items: Any = sy.data.ArrayDataset(pairs.inputs, labels)
     test = digit_pairs(2000, train=False)
     rest, held = stratified_split(labels, 0.2, seed=0)
-    carried = ObjectiveCallback(sy.calibrate.Platt())
+    callback = ObjectiveCallback(sy.calibrate.Platt())
     net = Net(labels)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
@@ -63,7 +64,7 @@ def main(n_train: int = 3000, epochs: int = 8) -> dict[str, float]:
             max_epochs=epochs,
             accelerator="cpu",
             devices=1,
-            callbacks=[carried],
+            callbacks=[callback],
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -77,16 +78,20 @@ def main(n_train: int = 3000, epochs: int = 8) -> dict[str, float]:
     with torch.no_grad():
         logits = net.eval()(torch.from_numpy(test.inputs))
     truth = test.labels.values
-    found = {"mAP": sy.metrics.mean_average_precision(logits, truth)}
+    scores, curves = {"mAP": sy.metrics.mean_average_precision(logits, truth)}, []
     for name, eta in {
         "σ": logits.sigmoid(),
         "link": net.objective.probability(logits),
-        "calibrated": carried.probability(logits),
+        "calibrated": callback.probability(logits),
     }.items():
-        found[f"ACE by {name}"] = float(sy.metrics.calibration_error(eta, truth).ace)
-    return found
+        error = sy.metrics.calibration_error(eta, truth)
+        scores[f"ACE by {name}"] = float(error.ace)
+        curves.append((f"{name}: ACE {100 * error.ace:.1f} %", error.bins))
+    if figure:
+        sy.report.save_figure(sy.report.reliability_diagram(curves, looks=(1, 0, 2)), figure)
+    return scores
 
 
 if __name__ == "__main__":
-    for name, value in main().items():
+    for name, value in main(figure=sys.argv[1] if sys.argv[1:] else "").items():
         print(f"{name:20s} {100 * value:.1f} %")

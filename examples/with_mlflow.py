@@ -2,7 +2,8 @@
 
     python examples/with_mlflow.py
 
-TensorBoard needs none: `train.tensorboard = true` (examples/with_tensorboard.py). Needs `pip install mlflow`.
+TensorBoard needs no such class: set `train.tensorboard = true` (examples/with_tensorboard.py). This example needs
+`pip install mlflow`.
 """
 
 from __future__ import annotations

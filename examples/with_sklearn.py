@@ -1,13 +1,15 @@
 """Steelyard in a scikit-learn pipeline beside scikit-learn's own `CalibratedClassifierCV`, with missing labels.
 
-    python examples/with_sklearn.py
+    python examples/with_sklearn.py [reliability.svg]
 
-Labels of `y` may be −1, unknown. scikit-learn's classifiers have no such thing: beside ours, each label's classifier is
-given the items where that label is known. Both are judged on complete labels they have not seen. On this data
+Labels of `y` may be −1, unknown. scikit-learn's classifiers do not take unknown labels, so each label's classifier gets
+the items where that label is known. Both are scored on complete labels that they have not seen. On this data
 scikit-learn's pipeline is ahead.
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 from sklearn.calibration import CalibratedClassifierCV
@@ -21,7 +23,7 @@ from steelyard.data import keep_labels
 from steelyard.demo.digits import digit_pairs
 
 
-def main(n_train: int = 1500, epochs: int = 20) -> dict[str, dict[str, float]]:
+def main(n_train: int = 1500, epochs: int = 20, figure: str = "") -> dict[str, dict[str, float]]:
     train, test = digit_pairs(n_train, train=True), digit_pairs(1000, train=False)
     y = keep_labels(train.labels, 0.6, seed=0).values
     x, x_test = (part.inputs.reshape(len(part.inputs), -1).astype(np.float32) / 255 for part in (train, test))
@@ -38,18 +40,21 @@ def main(n_train: int = 1500, epochs: int = 20) -> dict[str, dict[str, float]]:
         one = CalibratedClassifierCV(make_pipeline(StandardScaler(), LogisticRegression(C=0.01)), cv=3)
         theirs[:, c] = one.fit(x[known], y[known, c]).predict_proba(x_test)[:, 1]
 
-    truth = test.labels.values
-    return {
-        name: {
+    truth, scores, curves = test.labels.values, {}, []
+    for name, eta in {"SteelyardClassifier": ours.predict_proba(x_test), "CalibratedClassifierCV": theirs}.items():
+        error = sy.metrics.calibration_error(eta, truth)
+        curves.append((name, error.bins))
+        scores[name] = {
             "mAP": sy.metrics.mean_average_precision(eta, truth),
             "log-loss": sy.metrics.log_loss(eta, truth),
-            "ECE": float(sy.metrics.calibration_error(eta, truth).ece),
+            "ECE": float(error.ece),
         }
-        for name, eta in {"SteelyardClassifier": ours.predict_proba(x_test), "CalibratedClassifierCV": theirs}.items()
-    }
+    if figure:
+        sy.report.save_figure(sy.report.reliability_diagram(curves), figure)
+    return scores
 
 
 if __name__ == "__main__":
-    for name, scores in main().items():
-        shown = (f"{what} " + (f"{v:.4f}" if what == "log-loss" else f"{100 * v:.1f} %") for what, v in scores.items())
-        print(f"{name:24s}", *shown, sep="  ")
+    for name, scores in main(figure=sys.argv[1] if sys.argv[1:] else "").items():
+        texts = (f"{key} " + (f"{v:.4f}" if key == "log-loss" else f"{100 * v:.1f} %") for key, v in scores.items())
+        print(f"{name:24s}", *texts, sep="  ")

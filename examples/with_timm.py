@@ -1,14 +1,15 @@
 """Steelyard's loss and metrics in a loop as timm's training script has it, on pairs of digits with missing labels.
 
-    python examples/with_timm.py
+    python examples/with_timm.py [loss.svg]
 
-Model, optimizer, schedule, average of weights and meters are timm's. `loss_fn(output, target)` stands where timm has
-`BinaryCrossEntropy` or `AsymmetricLossMultiLabel`, and knows unknown labels (−1); `Evaluator` where it has `accuracy`.
+Model, optimizer, schedule, average of weights and meters are timm's. `loss_fn(output, target)` replaces timm's
+`BinaryCrossEntropy` or `AsymmetricLossMultiLabel` and takes unknown labels (−1); `Evaluator` replaces `accuracy`.
 Needs `pip install steelyard[vision]`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 import torch
@@ -51,11 +52,11 @@ def validate(model: nn.Module, loader: Loader, loss_fn: sy.losses.SPA, n_labels:
     model.eval()
     for images, target in loader:
         evaluator.update(loss_fn.probability(model(images)), target)  # the link of the loss, not σ
-    found = evaluator.compute()
-    return {"mAP": found["mAP"]["label"], "ACE": found["calibration"]["pooled"]["width"]["ace"]}
+    scores = evaluator.compute()
+    return {"mAP": scores["mAP"]["label"], "ACE": scores["calibration"]["pooled"]["width"]["ace"]}
 
 
-def main(n_train: int = 1500, epochs: int = 4, name: str = "test_resnet") -> dict[str, float]:
+def main(n_train: int = 1500, epochs: int = 4, name: str = "test_resnet", figure: str = "") -> dict[str, float]:
     torch.manual_seed(0)
     train, test = digit_pairs(n_train, train=True), digit_pairs(1000, train=False)
     labels = keep_labels(train.labels, 0.6, seed=0)
@@ -71,13 +72,17 @@ def main(n_train: int = 1500, epochs: int = 4, name: str = "test_resnet") -> dic
     ema = ModelEmaV3(model, decay=0.9)
     training = loader(torch.from_numpy(train.inputs), labels, shuffle=True)
     testing = loader(torch.from_numpy(test.inputs), test.labels, shuffle=False)
+    losses = []
     for epoch in range(n_epochs):
-        loss = train_one_epoch(model, training, optimizer, loss_fn, ema)
+        losses.append(train_one_epoch(model, training, optimizer, loss_fn, ema))
         scheduler.step(epoch + 1)
-        print(f"epoch {epoch + 1}: loss {loss:.4f}")
+        print(f"epoch {epoch + 1}: loss {losses[-1]:.4f}")
+    if figure:
+        curve = ([*range(1, n_epochs + 1)], losses)
+        sy.report.save_figure(sy.report.history_curves({"SPA": curve}, "training loss", linear=True), figure)
     return validate(ema.module, testing, loss_fn, labels.n_labels)
 
 
 if __name__ == "__main__":
-    for name, value in main().items():
+    for name, value in main(figure=sys.argv[1] if sys.argv[1:] else "").items():
         print(f"{name:20s} {100 * value:.1f} %")

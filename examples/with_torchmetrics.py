@@ -2,7 +2,7 @@
 
     python examples/with_torchmetrics.py
 
-An unknown label (−1) is left out by ours; torchmetrics leaves it out where `ignore_index=-1` is said. Needs
+Our metrics leave unknown labels (−1) out; torchmetrics does so with `ignore_index=-1`. This example needs
 `pip install torchmetrics`.
 """
 

@@ -72,8 +72,9 @@ def test_train_says_what_it_does(place: Path, tmp_path: Path) -> None:
         if re.fullmatch(r"epoch \d/3  loss [\d.]+  mAP [\d.]+  F1 [\d.]+  ACE [\d.]+  [\d.]+ s", line)
     ]
     assert sum(line.startswith("epoch") for line in lines) == 3
-    assert f"The run is in {tmp_path / 'run'}." in lines  # no page is promised that is not there
-    assert lines[-1] == f"Next: steelyard predict {tmp_path / 'run'} NEW-ITEMS --out predictions.csv"
+    run = tmp_path / "run"
+    assert f"The run is in {run}. In the browser: steelyard serve {run}" in lines  # and no report that is not there
+    assert lines[-1] == f"Next: steelyard predict {run} NEW-ITEMS --out predictions.csv"
 
 
 def test_evaluate_tells_what_training_told(place: Path) -> None:
@@ -382,18 +383,18 @@ def test_what_a_file_takes_from_a_recipe_is_said(place: Path, tmp_path: Path) ->
         (("train", "torn.toml"), "torn.toml: line 1"),
         (("train", "--data", "items.csv", "--out", "settings", "--overwrite"), "settings holds 'config.toml'"),
         (("evaluate", "run", "--split", "nowhere"), "has no part 'nowhere': give the path of other data"),
-        (("evaluate", "settings"), "settings is not a run of Steelyard"),
+        (("evaluate", "settings"), "settings is not a Steelyard run"),
         (("train", "--data", "tags.csv", "--set", "data.validation=more-tags.csv"), "'new'"),
         (("train", "--data", "items.csv", "--out", "run"), "run holds a finished run"),
         (("train", "--data", "items.csv", "--out", "items.csv"), "items.csv is a file"),
         (("train", "--data", "items.csv", "--out", "items.csv/run"), "Not a directory"),
-        (("train", "--data", "items.csv", "--out", "photos"), "photos holds 'images' and is no run"),
+        (("train", "--data", "items.csv", "--out", "photos"), "photos holds 'images' and is not a Steelyard run"),
         (("train", "--data", "items.csv", "--out", "x", "--set", "train.device=tpu"), "train.device is 'tpu'"),
         (("train", "--data", "items.csv", "--epochs", "3"), "no option --epochs: write --set train.epochs=VALUE"),
         (("train", "--data", "items.csv", "--lr", "1"), "no option --lr: write --set optimizer.lr=VALUE"),
         (("evaluate", "run", "--epochs", "3"), "No such option: --epochs"),
         (("evaluate", "nowhere"), "nowhere is not a folder"),
-        (("evaluate", "photos"), "photos is not a run"),
+        (("evaluate", "photos"), "photos is not a Steelyard run"),
         (("evaluate", "run", "--data", "nowhere"), "nowhere does not exist"),
         (("evaluate", "run", "--data", "photos"), "there is no column 'f0'"),
         (("calibrate", "run", "--kind", "plat"), "did you mean platt?"),

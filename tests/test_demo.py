@@ -166,12 +166,13 @@ def test_the_page_of_the_last_line_shows_the_digits(compared: tuple[Path, list[d
     out, _, _ = compared
     data = demo.datasets(260, 200).test
     with TestClient(make_app(out / "plm", images=out / "images"), base_url="http://127.0.0.1") as client:
-        hits = client.get("/api/search", params={"wanted": "0", "k": 100}).json()["hits"]
+        hits = client.get("/api/search", params={"present": "0", "k": 100}).json()["hits"]
         assert {hit["id"] for hit in hits} < set(data.labels.ids)
         shown = client.get("/api/thumbnail", params={"id": hits[0]["id"], "size": "large"})
-    side = (demo.CANVAS + 2 * demo.MARGIN, demo.CANVAS)
+    _, (above, below), (left, right) = demo.MARGINS
+    side = (left + demo.CANVAS + right, above + demo.CANVAS + below)
     image = np.asarray(Image.open(io.BytesIO(shown.content)).convert("L").resize(side), float)
-    image = image[:, demo.MARGIN : -demo.MARGIN]
+    image = image[above:-below, left:-right]
     drawn = data.inputs[list(data.labels.ids).index(hits[0]["id"]), 0].astype(float)
     assert np.corrcoef(image.ravel(), drawn.ravel())[0, 1] > 0.95
     digits = np.flatnonzero(data.labels.values[list(data.labels.ids).index(hits[0]["id"])] == 1)

@@ -622,6 +622,6 @@ def test_a_run_that_never_reached_a_checkpoint_makes_room(tmp_path: Path) -> Non
     (tmp_path / "alien").mkdir()
     (tmp_path / "alien" / "config.toml").write_text("[tool]\n")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"holds 'config\.toml' and is no run of Steelyard"):
+        with pytest.raises(ValueError, match=r"holds 'config\.toml' and is not a Steelyard run"):
             fit(items(), out=tmp_path / "alien", overwrite=overwrite)
     assert (tmp_path / "alien" / "config.toml").read_text() == "[tool]\n"

@@ -151,7 +151,7 @@ BUDGET = {
     "data": 5900,
     "training": 2950,
     "run": 3140,
-    "report": 2190,
+    "report": 2210,
     "calibrate": 2080,
     "models": 2950,
     "kernels": 2010,

@@ -143,8 +143,9 @@ def test_reliability_draws_each_bin_where_it_belongs():
     assert filled == [0, 1, 2, 4]
     n, confidence, frequency = zip(*(wanted[k] for k in filled), strict=True)
     raw = 1 / (1 + np.exp(-np.asarray(e.logits, np.float64)))
-    readings = [("σ", calibration_error(raw, e.targets, 5).bins), ("η", calibration_error(p, e.targets, 5).bins)]
-    axes, strip = reliability_diagram(readings).axes
+    eta, targets = torch.from_numpy(p), torch.from_numpy(e.targets)  # bins may be NumPy's or torch's
+    curves = [("σ", calibration_error(raw, e.targets, 5).bins), ("η", calibration_error(eta, targets, 5).bins)]
+    axes, strip = reliability_diagram(curves).axes
     drawn = next(line for line in axes.lines if line.get_label() == "η")
     np.testing.assert_allclose(drawn.get_xydata(), np.transpose([confidence, frequency]))
     bars = [bar for bar in strip.patches if bar.get_facecolor() == to_rgba(SERIES[1])]
@@ -497,6 +498,17 @@ def test_a_run_page_is_whole_and_needs_nothing_else(n_labels: int, n_items: int,
     else:
         assert len(found.pictures) == training
         assert "no items to score" in found.text
+
+
+def test_a_name_that_ends_in_pdf_gets_the_plots_of_the_page(tmp_path: Path):
+    e = made(6, 80)
+    files = [tmp_path / name for name in ("report.html", "report.pdf", "again.pdf")]
+    for file in files:
+        write_run_page(file, "run", CONFIG, measured(e), epochs(5, 6), e, "steelyard train", "test")
+    page, plots, again = (file.read_bytes() for file in files)
+    assert plots[:5] == b"%PDF-"
+    assert plots == again
+    assert len(re.findall(rb"/Type /Page\b", plots)) == page.count(b"<img")
 
 
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):

@@ -16,6 +16,7 @@ from sklearn.metrics import average_precision_score
 
 from small_run import NAMES, items, part, small_run
 from steelyard.config.sections import EvaluateSettings
+from steelyard.report.canvas import OWN, SERIES, SIGMOID
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.retrieval import RetrievalCurve, Study, retrieval_curves, show, study, write_study
 from steelyard.run import retrieval as run_retrieval
@@ -154,3 +155,6 @@ def test_the_plot_draws_every_point() -> None:
     np.testing.assert_allclose(differences.lines[2].get_ydata(), [0, 0])
     (alone,) = retrieval_curves({"a": sampled}).axes
     assert len(alone.lines) == 1
+    (one,) = retrieval_curves({"a": sampled}, {"a": less}).axes
+    assert [line.get_color() for line in one.lines] == [SERIES[OWN], SERIES[SIGMOID]]
+    assert [line.get_label() for line in one.lines] == ["a", "a, by σ(z)"]

@@ -130,9 +130,9 @@ def test_names_alone_make_no_run(tmp_path: Path, files: dict[str, str]) -> None:
     assert not run.is_run
     assert run.unfinished() is None
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match=r"is no run of Steelyard: give a folder that is empty or new"):
+        with pytest.raises(ValueError, match=r"is not a Steelyard run: give a folder that is empty or new"):
             run.create(overwrite, "", {})
-    with pytest.raises(ValueError, match=r"not a run of Steelyard"):
+    with pytest.raises(ValueError, match=r"not a Steelyard run"):
         run.load()
     assert {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()} == files
 

@@ -72,11 +72,11 @@ def ranking(place: Place, text: str) -> list[str]:
     ("asked", "text"),
     [
         ({"q": "cat dog"}, "cat & dog"),
-        ({"wanted": ["cat", "traffic light"], "unwanted": "dog"}, 'cat & "traffic light" & ~dog'),
-        ({"q": "cat | dog", "wanted": "traffic light"}, '(cat | dog) & "traffic light"'),
-        ({"wanted": "cat", "limit": "cat:0.5"}, "cat >= 0.5"),
-        ({"unwanted": "cat", "limit": "cat:0.25"}, "~cat & cat <= 0.25"),
-        ({"wanted": NASTY, "unwanted": ["two\nlines", NAMES[4]]}, ""),
+        ({"present": ["cat", "traffic light"], "absent": "dog"}, 'cat & "traffic light" & ~dog'),
+        ({"q": "cat | dog", "present": "traffic light"}, '(cat | dog) & "traffic light"'),
+        ({"present": "cat", "limit": "cat:0.5"}, "cat >= 0.5"),
+        ({"absent": "cat", "limit": "cat:0.25"}, "~cat & cat <= 0.25"),
+        ({"present": NASTY, "absent": ["two\nlines", NAMES[4]]}, ""),
     ],
 )
 def test_a_search_ranks_as_the_query_scores(place: Place, ask: Ask, asked: dict[str, Any], text: str) -> None:
@@ -111,15 +111,15 @@ def test_a_mistake_in_a_query_shows_its_place(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("asked", "status"),
     [
-        ({"wanted": "cow"}, 400),
+        ({"present": "cow"}, 400),
         ({"limit": "cat:0.5"}, 400),
-        ({"wanted": "cat", "limit": "cat:2"}, 400),
-        ({"wanted": "cat", "limit": "dog:0.5"}, 400),
+        ({"present": "cat", "limit": "cat:2"}, 400),
+        ({"present": "cat", "limit": "dog:0.5"}, 400),
         ({"q": "cat", "k": 101}, 422),
         ({"q": "cat", "k": 0}, 422),
         ({"q": "cat", "offset": 10_001}, 422),
         ({"q": "c" * 2001}, 422),
-        ({"wanted": ["cat"] * 25}, 422),
+        ({"present": ["cat"] * 25}, 422),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_in_a_sentence(ask: Ask, asked: dict[str, Any], status: int) -> None:

@@ -105,16 +105,16 @@ def test_labels_are_typed_completed_and_removed(page: Any, place: Place) -> None
     box.fill("do")
     expect(page.get_by_role("option", selected=True)).to_contain_text("dog")
     box.press("Enter")
-    expect(page.locator(".chip.wanted")).to_have_count(1)
+    expect(page.locator(".chip.present")).to_have_count(1)
     box.fill("-traff")
     expect(page.get_by_role("option", selected=True)).to_contain_text("traffic light")
     box.press("Enter")
-    expect(page.locator(".chip.unwanted")).to_have_count(1)
+    expect(page.locator(".chip.absent")).to_have_count(1)
     assert query(page) == [("w", "dog"), ("n", "traffic light")]
     p = place.probabilities.astype(float)
     expect(page.locator(".grid .card").first).to_have_attribute("data-id", best(place, p[:, 1] * (1 - p[:, 2]))[0])
-    page.get_by_label("traffic light, not wanted: turn round").click()
-    expect(page.locator(".chip.wanted")).to_have_count(2)
+    page.get_by_label("traffic light, absent: switch to present").click()
+    expect(page.locator(".chip.present")).to_have_count(2)
     assert query(page) == [("w", "dog"), ("w", "traffic light")]
     page.get_by_label("Remove dog").click()
     expect(page.locator(".chip")).to_have_count(1)
@@ -298,16 +298,16 @@ def test_everything_is_done_by_keys(page: Any, place: Place) -> None:
     page.keyboard.type("cat")
     expect(page.get_by_role("option", selected=True)).to_contain_text("cat")
     press("Enter")
-    expect(page.locator(".chip.wanted")).to_have_count(1)
+    expect(page.locator(".chip.present")).to_have_count(1)
     page.keyboard.type("do")
     expect(page.get_by_role("option", selected=True)).to_contain_text("dog")
     press("Shift+Enter")
-    expect(page.locator(".chip.unwanted")).to_have_count(1)
+    expect(page.locator(".chip.absent")).to_have_count(1)
     assert query(page) == [("w", "cat"), ("n", "dog")]
     press("Escape", "Shift+Tab")  # the chips lie before the field
     expect(page.get_by_label("Remove dog")).to_be_focused()
     press("Shift+Tab", "Enter")
-    expect(page.locator(".chip.wanted")).to_have_count(2)
+    expect(page.locator(".chip.present")).to_have_count(2)
     press("/")
     slider = page.get_by_label("cat: at least")
     tab_to(slider)
@@ -417,10 +417,10 @@ def test_a_server_that_is_gone_is_told(page: Any) -> None:
     page.route(
         "**/api/search*", lambda route: route.fulfill(status=503, json={"error": "too much is asked for at once"})
     )
-    page.get_by_label("cat, wanted: turn round").click()
+    page.get_by_label("cat, present: switch to absent").click()
     expect(page.get_by_role("alert")).to_contain_text("too much is asked")
     page.unroute("**/api/search*")
-    page.get_by_label("cat, not wanted: turn round").click()
+    page.get_by_label("cat, absent: switch to present").click()
     expect(page.locator(".grid .card").first).to_be_visible()
 
 
@@ -480,6 +480,6 @@ def test_more_like_an_item(page: Any, place: Place) -> None:
     assert [page.locator(".grid .card").nth(i).get_attribute("data-id") for i in range(3)] == want
     assert dict(parse_qsl(urlsplit(page.url).query)) == {"w": "cat", "like": shown}
     page.get_by_role("link", name=f"not like {shown}").click()
-    expect(page.locator(".status")).to_have_text("The likeliest of 60 items for cat")
+    expect(page.locator(".status")).to_have_text("The most probable of 60 items for cat")
     page.goto(f"/?like={shown}")
     expect(page.locator(".status")).to_contain_text(f"The closest of 60 items to {shown}")

@@ -187,9 +187,9 @@ def test_requests_write_nothing_into_the_log(app: Any, caplog: pytest.LogCapture
 
 def test_label_names_are_data_everywhere(app: Any) -> None:
     for name in NAMES[3:]:
-        found = ask(app, "/api/search", params={"wanted": name, "k": 3})
+        found = ask(app, "/api/search", params={"present": name, "k": 3})
         assert found.headers["content-type"] == "application/json"
-        assert found.json()["terms"] == [{"label": name, "wanted": True}]
+        assert found.json()["terms"] == [{"label": name, "present": True}]
         assert ask(app, "/api/label", params={"name": name}).json()["name"] == name
 
 
@@ -197,7 +197,7 @@ def test_a_query_is_no_sql(app: Any, place: Place) -> None:
     for text in ("cat'; DROP TABLE items; --", "cat\") UNION SELECT * FROM read_csv('/etc/passwd') --", '"cat\'"'):
         assert ask(app, "/api/search", params={"q": text}).status_code == 400
     nasty = next(name for name in NAMES if "DROP" in name)
-    assert len(ask(app, "/api/search", params={"wanted": nasty}).json()["hits"]) == 12
+    assert len(ask(app, "/api/search", params={"present": nasty}).json()["hits"]) == 12
     with Index.open(place.index) as index:
         assert index.n_items == 12
 

@@ -40,6 +40,14 @@ def test_every_page_fits(page, tmp_path):
     assert list(check_site.faults(page, files, site)) == []
 
 
+def test_a_table_that_is_not_drawn_is_noticed(page, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text("<!doctype html><article><p>| a | b |\n| --- | ---: |\n| 1 | 2 |</p></article>")
+    found = list(check_site.faults(page, [file], tmp_path))
+    assert len(found) == len(check_site.WIDTHS)
+    assert all("shows a table as text" in fault for fault in found)
+
+
 @pytest.mark.parametrize(
     ("style", "says"),
     [

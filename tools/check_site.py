@@ -1,4 +1,4 @@
-"""Open every page of the built site in Chromium at two widths: no page overflows, no table is clipped.
+"""Open every page of the built site in Chromium at two widths: no page overflows, no table is clipped or left as text.
 
     python tools/check_site.py [build/site]
 
@@ -27,6 +27,8 @@ LOOK = """() => {
     const at = wide.length ? wide[0].tagName.toLowerCase() + " " + wide[0].textContent.trim().slice(0, 40) : "?"
     faults.push(`is ${page.scrollWidth} pixels wide, from: ${at}`)
   }
+  for (const p of document.querySelectorAll("article p"))
+    if (/\\|\\s*:?---/.test(p.textContent)) faults.push(`shows a table as text: ${p.textContent.trim().slice(0, 40)}`)
   for (const table of document.querySelectorAll("article table")) {
     const rows = [...table.rows].filter(r => r.cells.length > 1)
     if (!rows.length || !table.getClientRects().length) continue

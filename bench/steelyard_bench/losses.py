@@ -150,8 +150,8 @@ def batches_of(size: tuple[int, int], device: torch.device) -> list[Batch]:
 
 def _other_targets(batches: list[Batch]) -> dict[Way, list[Batch]]:
     """Return the batches with unknown labels, and with soft ones."""
-    holes = [(z, torch.where(torch.rand_like(z) < _UNKNOWN, -1, t)) for z, t in batches]
-    return {"unknown": holes, "soft": [(z, torch.rand_like(z)) for z, _ in batches]}
+    partial = [(z, torch.where(torch.rand_like(z) < _UNKNOWN, -1, t)) for z, t in batches]
+    return {"unknown": partial, "soft": [(z, torch.rand_like(z)) for z, _ in batches]}
 
 
 def _bytes_alone(z: Tensor, t: Tensor) -> Call:

@@ -15,7 +15,7 @@ def reproduce(
     name: str | None = typer.Argument(None, metavar="NAME", help="A table or figure, see --list; all for every one."),
     list_: bool = typer.Option(False, "--list", help="List the tables and figures, their data, and stop."),
     data: str = typer.Option("data", metavar="DIR", help="The folder that holds the data sets."),
-    out: str | None = typer.Option(None, metavar="DIR", help="Of runs and results. By default runs/papers."),
+    out: str | None = typer.Option(None, metavar="DIR", help="Folder of runs and results. By default runs/papers."),
     seeds: int = typer.Option(1, help="How many runs of every row."),
     rows: Annotated[
         list[str] | None, typer.Option(help='A row to run, or a pattern such as "*PLM"; may be repeated.')
@@ -28,7 +28,7 @@ def reproduce(
     ledger: str | None = typer.Option(
         None, metavar="FILE", help="Note what is measured here; runs that it notes are not trained again."
     ),
-    note: str = typer.Option("", help="What to know about this copy of the data, said in the result."),
+    note: str = typer.Option("", help="A note about this copy of the data, recorded in the result."),
     smoke: bool = typer.Option(False, "--smoke", help="Try it in seconds on generated data."),
     dashboard: str | None = typer.Option(None, metavar="DIR", help="Write the pages of the JSON results in DIR."),
     json: bool = typer.Option(False, "--json", help="Print the result, or the list, as JSON."),

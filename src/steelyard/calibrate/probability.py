@@ -159,7 +159,7 @@ class ProbabilityModel:
         if not self.has_probability:
             return f"no probabilities: {self.why}"
         on = "the logits" if self.link is None else "the loss's link"
-        on = {"sampled": "the loss's link, sampling left in", "logits": "the logits"}.get(self.base, on)
+        on = {"sampled": "the loss's link, class-aware sampling not undone", "logits": "the logits"}.get(self.base, on)
         plain = {"none": "σ of the logits, nothing undone", "link": "the loss's link"}
         text = plain.get(self.kind, f"{self.kind} fitted to {on}")
         if self.annotated is not None:

@@ -69,7 +69,7 @@ def inspect(
     split: str | None = option("NAME", "Part to read: train, val, … By default the training part.", DATA),
     images: str | None = option("DIR", "Folder of the table's images. Looked for if not given.", DATA),
     deep: bool = flag("--deep", "Compare images by the content of their files, to find duplicates.", DATA),
-    html: str | None = option("FILE", "Write a page with plots to FILE.", OUTPUT),
+    html: str | None = option("FILE", "Write a page with plots to FILE, or its plots to NAME.pdf.", OUTPUT),
     json: bool = flag("--json", "Print everything as JSON.", OUTPUT),
     *,
     reading: dict[str, Any],
@@ -305,7 +305,7 @@ def report(
     split: str | None = option("NAME", "Part to read: test, val, …", DATA),
     images: str | None = option("DIR", "Folder of the table's images. By default as in training.", DATA),
     deploy_prior: str | None = _DEPLOY_PRIOR,
-    out: str | None = option("FILE", "Where to write the page. By default RUN/report.html.", OUTPUT),
+    out: str | None = option("FILE", "The page, or NAME.pdf for its plots. By default RUN/report.html.", OUTPUT),
     *,
     reading: dict[str, Any],
 ) -> None:

@@ -33,8 +33,8 @@ from steelyard.run.run_report import evaluated_of
 from steelyard.run.search import INDEX
 
 CANVAS = 12
-MARGIN, SCALE = 2, 10
-"""Margin beside the canvas and scale of an image file, which makes it 4 to 3, as the search page shows images."""
+MARGINS, SCALE = ((0, 0), (1, 2), (4, 4)), 12
+"""Margins around the canvas and scale of an image file, which make it 4 to 3, as the search page shows images."""
 RECIPES = {
     "BCE, unknown = absent": "an",
     "BCE": "bce",
@@ -92,8 +92,8 @@ def write_images(items: ArrayDataset, folder: Path) -> list[Path]:
     """Write every pair as a JPEG file named after its id, and return the files in the order of the items."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.jpg" for name in items.labels.ids]
-    wide = np.pad(items.inputs[:, 0], ((0, 0), (0, 0), (MARGIN, MARGIN)))
-    for file, pixels in zip(files, wide, strict=True):
+    framed = np.pad(items.inputs[:, 0], MARGINS)
+    for file, pixels in zip(files, framed, strict=True):
         size = (pixels.shape[1] * SCALE, pixels.shape[0] * SCALE)
         Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).save(file, quality=85)
     return files
@@ -147,9 +147,9 @@ def show(seed: int, out: str, as_json: bool) -> None:
         table.add_row(score.name, *cells)
     console.print(table)
     console.print(
-        "Per cent, * the best. mAP: ranking; F1 at each label's own threshold; ACE: calibration\n"
-        "error, lower is better: by σ(z), as most software converts logits, and by the run's own\n"
-        "probabilities: the loss's link, calibrated on held-out items.\n\n"
+        "In per cent; * marks the best. mAP: how well items are ranked. F1: decisions at one threshold\n"
+        "per label. ACE: calibration error, lower is better. 'By σ' takes the sigmoid of the network's\n"
+        "output for a probability; the last column is of Steelyard's own probabilities.\n\n"
         f"{_next_steps(Path(out), max(scores, key=lambda score: score.map))}",
         soft_wrap=True,
         markup=False,
@@ -166,7 +166,7 @@ def _next_steps(out: Path, best: Score) -> str:
     lines += [f"Next, on your own data: {program} inspect DATA", f"{'':24}{program} train --data DATA"]
     if find_spec("duckdb") is not None:
         serve = shlex.join([program, "serve", str(out / RECIPES[best.name]), "--images", str(out / "images")])
-        lines += ["Search the test images in a browser (two digits, not a third; sorted by probability):", f"  {serve}"]
+        lines += ["Search the test images in a browser, such as for 4 and 7 but not 3:", f"  {serve}"]
     return "\n".join(lines)
 
 

@@ -152,7 +152,7 @@ class RunFolder:
             )
             if strange:
                 raise ValueError(
-                    f"{self.path} holds {strange[0]!r} and is no run of Steelyard: give a folder that is empty or new"
+                    f"{self.path} holds {strange[0]!r} and is not a Steelyard run: give a folder that is empty or new"
                 )
         if self.is_finished and not overwrite:
             raise ValueError(f"{self.path} holds a finished run: give another folder with --out, or --overwrite")
@@ -344,8 +344,7 @@ class RunFolder:
             raise ValueError(f"{self.path} is not a folder: give the folder of a run")
         if not self.is_run:
             raise ValueError(
-                f"{self.path} is not a run of Steelyard, it holds no config.toml with its started.json: give the "
-                "folder of a run"
+                f"{self.path} is not a Steelyard run, it has no config.toml and started.json: give the folder of a run"
             )
         if not self.is_finished:
             raise ValueError(

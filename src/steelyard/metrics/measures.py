@@ -38,7 +38,7 @@ _OF_PROBABILITIES = frozenset(
 
 
 def decision_scores(decisions: Tensor, targets: Tensor) -> dict[str, Any]:
-    """Return macro and micro precision, recall and F1 of decisions (N, L), and the share of items all right."""
+    """Return macro and micro precision, recall and F1 of decisions (N, L), and the share of exact matches."""
     if len(targets) == 0:
         return {"macro": None, "micro": None, "exact_match": None, "hamming_loss": None}
     return {

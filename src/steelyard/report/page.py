@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import math
+import textwrap
+from collections.abc import Iterable
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from steelyard._files import write_atomic
-from steelyard.report.canvas import by_night, to_svg
+from steelyard.report.canvas import STYLE, by_night, to_svg
 from steelyard.report.headline import four, per_cent, probability
 
 if TYPE_CHECKING:
@@ -43,11 +46,12 @@ class Picture(NamedTuple):
 
     source: str
     caption: str
+    figure: Figure | None = None
 
 
 def plot(drawn: Figure, caption: str) -> Picture:
     """Return a plot whose colours follow the reader's light or dark mode."""
-    return Picture(data_url("image/svg+xml", by_night(to_svg(drawn)).encode()), caption)
+    return Picture(data_url("image/svg+xml", by_night(to_svg(drawn)).encode()), caption, drawn)
 
 
 def data_url(kind: str, content: bytes) -> str:
@@ -56,13 +60,33 @@ def data_url(kind: str, content: bytes) -> str:
 
 
 def write_page(path: str | Path, template: str, title: str, **context: Any) -> None:
-    """Write a page to `path`; the file appears whole or not at all.
+    """Write a page to `path`, or to a name that ends in .pdf its plots; the file appears whole or not at all.
 
     Arguments: `path`; `template`, a file in `templates/`; `title`, plain text; `context`, the other variables of the
     template. All texts are escaped.
     """
-    page = _environment().get_template(template).render(title=title, **context)
-    write_atomic(path, page.encode("utf-8", "xmlcharrefreplace"))
+    if Path(path).suffix.lower() == ".pdf":
+        parts = (part for parts in context.values() if isinstance(parts, list) for part in parts)
+        content = _pdf(part for part in parts if isinstance(part, Picture))
+    else:
+        page = _environment().get_template(template).render(title=title, **context)
+        content = page.encode("utf-8", "xmlcharrefreplace")
+    write_atomic(path, content)
+
+
+def _pdf(pictures: Iterable[Picture]) -> bytes:
+    """Return plots as a PDF file, one per page, each above its caption."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    content = io.BytesIO()
+    metadata = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+    with mpl.rc_context({**STYLE, "pdf.fonttype": 42}), PdfPages(content, metadata=metadata) as pages:
+        for picture in pictures:
+            if picture.figure is not None:
+                picture.figure.text(0, -0.02, textwrap.fill(picture.caption, 70), va="top", fontsize=9)
+                pages.savefig(picture.figure, bbox_inches="tight", pad_inches=0.2)
+    return content.getvalue()
 
 
 def add_paragraph(path: str | Path, text: str) -> None:

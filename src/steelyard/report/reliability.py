@@ -42,14 +42,14 @@ def wilson(frequency: Array, n: Array) -> tuple[Array, Array]:
 
 
 def reliability_diagram(
-    readings: Sequence[tuple[str, Bins]], intervals: bool = True, title: str = "", looks: Sequence[int] | None = None
+    curves: Sequence[tuple[str, Bins]], intervals: bool = True, title: str = "", looks: Sequence[int] | None = None
 ) -> Figure:
     """Draw the share of present labels against the mean probability of each bin, and below it the size of each bin.
 
     Empty bins are not drawn.
 
     Args:
-        readings: (text in the legend, pooled bins of `calibration_error`) of each curve; curves are drawn over each
+        curves: (text in the legend, pooled bins of `calibration_error`) of each curve; curves are drawn over each
             other.
         intervals: whether each point has its 95 % interval, as if labels were independent.
         title: text above the legend; "" for none.
@@ -65,7 +65,7 @@ def reliability_diagram(
     """
     with drawing(PANEL, 4.9, nrows=2, sharex=True, gridspec_kw={"height_ratios": (4, 1)}) as (figure, (axes, strip)):
         axes.plot([0, 1], [0, 1], color=FRAME, lw=1, ls=(0, (4, 3)), zorder=1)
-        for i, (name, bins) in enumerate(readings):
+        for i, (name, bins) in enumerate(curves):
             style = look(i if looks is None else looks[i])
             colour = style["color"]
             n, confidence, frequency, edges = (
@@ -77,14 +77,14 @@ def reliability_diagram(
                 low, high = wilson(y, n[filled])
                 axes.vlines(x, low, high, color=colour, lw=3, alpha=0.3, zorder=2)
             axes.plot(x, y, lw=1.4, ms=4.5, label=name, zorder=3 + i, **style)
-            width = np.diff(edges) / (len(readings) + 0.4)
-            left = edges[:-1] + np.diff(edges) * 0.2 / (len(readings) + 0.4) + i * width
+            width = np.diff(edges) / (len(curves) + 0.4)
+            left = edges[:-1] + np.diff(edges) * 0.2 / (len(curves) + 0.4) + i * width
             strip.bar(left[filled], n[filled], width=width[filled], align="edge", color=colour, lw=0)
         unit_square(axes)
         axes.set_ylabel("observed frequency, %")
         per_cent_axis(axes.yaxis)
         log_scale(strip, lambda value, _: _thousands(value))
-        strip.set_ylim(0.5, 3 * max([1, *(int(np.max(bins.counts, initial=0)) for _, bins in readings)]))
+        strip.set_ylim(0.5, 3 * max([1, *(int(np.max(np.asarray(bins.counts), initial=0)) for _, bins in curves)]))
         strip.set_ylabel("labels")
         strip.set_xlabel("probability")
         key(figure, axes, title=title)

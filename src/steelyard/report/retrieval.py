@@ -13,7 +13,7 @@ from rich.text import Text
 
 from steelyard.metrics.measures import number
 from steelyard.metrics.retrieval import Progress, RetrievalMap, retrieval_map
-from steelyard.report.canvas import PANEL, drawing, key, look, short
+from steelyard.report.canvas import PANEL, SIGMOID, drawing, key, look, short
 from steelyard.report.evaluated import Evaluated
 from steelyard.report.headline import per_cent as percent
 from steelyard.report.headline import plural
@@ -199,19 +199,21 @@ def retrieval_curves(
     With several runs, a second panel shows the difference from the first, since lines may hide each other.
 
     - `curves`: by the name of the run, in the order to draw.
-    - `dashed`: others of the same runs, drawn dashed in their colours, such as by σ(z) instead of η.
+    - `dashed`: by σ(z) instead of η, drawn dashed: in the colours of several runs, of one in that of σ(z).
     """
-    drawn = [(name, curve, "-") for name, curve in curves.items()]
-    drawn += [(name, curve, "--") for name, curve in (dashed or {}).items()]
-    several = len(curves) > 1
+    several, place = len(curves) > 1, {name: i for i, name in enumerate(curves)}
+    drawn = [(short(name), curve, "-", place[name]) for name, curve in curves.items()]
+    for name, curve in (dashed or {}).items():
+        # matplotlib leaves a label that begins with _ out of the legend
+        drawn.append(("_" if several else f"{short(name)}, by σ(z)", curve, "--", place[name] if several else SIGMOID))
     grid = {"nrows": 2, "sharex": True, "gridspec_kw": {"height_ratios": (3, 2)}} if several else {}
     with drawing(PANEL, 5.4 if several else 3.6, squeeze=False, **grid) as (figure, panels):
-        axes, places = panels[0, 0], {name: i for i, name in enumerate(curves)}
-        for name, curve, line in drawn:
-            style = {**look(places[name]), "ms": 4.5, "lw": 1.5, "ls": line, "clip_on": False}
+        axes = panels[0, 0]
+        for label, curve, line, i in drawn:
+            style = {**look(i), "ms": 4.5, "lw": 1.5, "ls": line, "clip_on": False}
             terms = [k for k, value in curve.by_terms.items() if np.isfinite(value)]
             values = 100 * np.array([curve.by_terms[k] for k in terms])
-            axes.plot(terms, values, label=short(name) if line == "-" else None, **style)
+            axes.plot(terms, values, label=label, **style)
             ends = 100 * np.array([curve.intervals[k] for k in terms]).reshape(-1, 2)
             if np.ptp(ends, axis=1).any():
                 axes.fill_between(terms, ends[:, 0], ends[:, 1], color=style["color"], alpha=0.2, lw=0)

@@ -31,8 +31,14 @@ from steelyard.report.precision_recall import precision_recall_curve, precision_
 from steelyard.report.race_table import outcome_sentence
 from steelyard.report.reliability import reliability_diagram, score_counts, score_histogram
 
-_NAMES = {"map": "mAP", "f1": "F1"}
-_FALLING = {"loss": "log-loss", "ace": "calibration error (ACE)", "error": "error rate"}
+_NAMES = {"map": "mAP", "f1": "F1", "assumed_map": "mAP, unknown as absent"}
+_FALLING = {
+    "loss": "log-loss",
+    "assumed_loss": "log-loss, unknown as absent",
+    "ace": "calibration error (ACE)",
+    "error": "error rate",
+}
+_SHARES = ("ace", "error")
 _SCORES = ("f1", "precision", "recall")
 
 
@@ -179,7 +185,7 @@ def _training(history: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Ite
         yield plot(drawn, "Scores on validation items after each epoch; the best is circled.")
     for key, name in _FALLING.items():
         if curves := drawable({name: series(history, "validation", key)}):
-            drawn = history_curves(curves, name if key == "loss" else f"{name}, %", "lowest", shares=key != "loss")
+            drawn = history_curves(curves, f"{name}, %" if key in _SHARES else name, "lowest", shares=key in _SHARES)
             yield plot(drawn, f"{_sentence(name)} on validation items; the best is circled.")
     if curves := drawable({"learning rate": series(history, "lr")}):
         yield plot(history_curves(curves, "learning rate", linear=True), "The learning rate of each epoch.")

@@ -60,8 +60,8 @@ def summary_lines(metrics: Metrics) -> list[str]:
             f"Brier {four(metrics['brier'])}"
         )
         lines.append(
-            f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, items all right {percent(metrics['exact_match'])}; at ½ "
-            f"macro F1 {percent(get(metrics, 'at_half', 'macro', 'f1'))}, items all right "
+            f"micro F1 {percent(get(metrics, 'micro', 'f1'))}, all labels right {percent(metrics['exact_match'])}; "
+            f"at ½ macro F1 {percent(get(metrics, 'at_half', 'macro', 'f1'))}, all labels right "
             f"{percent(get(metrics, 'at_half', 'exact_match'))}"
         )
     lines.append(

@@ -214,8 +214,8 @@ def _print_advice(inspection: Inspection, console: Console) -> None:
         console.print(Text.assemble((name, "green"), f" {when}."))
     console.print(Text("\nIn Python, with labels = steelyard.data.open_data(…).data.labels:", "dim"))
     console.print(Padding(Text(recipe.code), (0, 0, 0, 2), expand=False))
-    train = f"Train it: steelyard train --data DATA --recipe {advice.recipe} (or auto: evidence decides)"
-    console.print(Text(train, "dim"))
+    console.print(Text(f"Train it: steelyard train --data DATA --recipe {advice.recipe}", "dim"))
+    console.print(Text("Or compare several on held-out items: steelyard train --data DATA --recipe auto", "dim"))
 
 
 def bar(share: float, width: int = _BAR) -> str:

@@ -130,7 +130,8 @@ def train(args: TrainArgs, overwrite: bool, quiet: bool) -> dict[str, Any] | Non
         if request.config.train.learner != "blocks":
             show_thresholds(metrics, console)
         page = ", with report.html" if (out / "report.html").exists() else ""
-        say(console, f"\nThe run is in {out}{page}.")
+        serve = f" In the browser: {shlex.join(['steelyard', 'serve', str(out)])}" if (out / "index").exists() else ""
+        say(console, f"\nThe run is in {out}{page}.{serve}")
         top = " --top 20" if request.config.train.learner == "blocks" else ""
         say(console, f"Next: {shlex.join(['steelyard', 'predict', str(out)])} NEW-ITEMS{top} --out predictions.csv")
     return metrics

@@ -67,10 +67,10 @@ class LabelTerm:
     """A label that should be present, or absent."""
 
     label: str
-    wanted: bool = True
+    present: bool = True
 
     def __str__(self) -> str:
-        return ("" if self.wanted else "~") + quoted(self.label)
+        return ("" if self.present else "~") + quoted(self.label)
 
 
 @final
@@ -127,8 +127,8 @@ def replaced(formula: Formula, by: Callable[[LabelTerm | Bound], Formula]) -> Fo
 def negated(formula: Formula) -> Formula:
     """Return the negation of a formula, by De Morgan's laws."""
     match formula:
-        case LabelTerm(label, wanted):
-            return LabelTerm(label, not wanted)
+        case LabelTerm(label, present):
+            return LabelTerm(label, not present)
         case Bound(label, sign, value):
             return Bound(label, _OPPOSITE[sign], value)
         case Join(all, parts):

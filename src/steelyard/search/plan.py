@@ -215,8 +215,8 @@ class _Planner:
     def _arithmetic(self, formula: Formula) -> int:
         """Return the step of a formula in which no label occurs twice."""
         match formula:
-            case LabelTerm(label, wanted):
-                return self._step(PlanStep("factor", label=label, value=float(wanted)))
+            case LabelTerm(label, present):
+                return self._step(PlanStep("factor", label=label, value=float(present)))
             case Bound():
                 return self._step(PlanStep("holds", bound=formula))
             case Join(True, parts):

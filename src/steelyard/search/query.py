@@ -63,7 +63,9 @@ class Query:
         for label, position in sorted(self._positions.items(), key=lambda pair: pair[1]):
             if label not in columns:
                 near = " or ".join(map(quoted, suggestions(label, names)))
-                advice = f"did you mean {near}?" if near else "give a label of the index"
+                some = ", ".join(quoted(short(name)) for name in names[:8])
+                more = f" and {len(names) - 8:,} more" if len(names) > 8 else ""
+                advice = f"did you mean {near}?" if near else f"the labels are {some}{more}"
                 raise QueryError(f"there is no label {short(label)!r}: {advice}", self.text, position)
         return columns
 
@@ -74,8 +76,8 @@ class Query:
 
     @property
     def terms(self) -> tuple[tuple[str, bool], ...]:
-        """(label, whether it is wanted) of every leaf, each once, as written; above a bound is wanted, below is not."""
-        signed = ((x.label, x.wanted if isinstance(x, LabelTerm) else x.sign[0] == ">") for x in leaves(self.formula))
+        """(label, whether it should be present) of every leaf, each once; only a lower bound counts as present."""
+        signed = ((x.label, x.present if isinstance(x, LabelTerm) else x.sign[0] == ">") for x in leaves(self.formula))
         return tuple(dict.fromkeys(signed))
 
     def plan(self, names: Sequence[str]) -> Plan:

@@ -58,7 +58,7 @@ class QueryTerm(BaseModel):
     """A label of a query."""
 
     label: str
-    wanted: bool
+    present: bool
 
 
 class SearchResult(BaseModel):
@@ -67,7 +67,7 @@ class SearchResult(BaseModel):
     query: str
     """As it was parsed."""
     plain: bool
-    """True if the text given as q is equivalent to wanted and unwanted labels."""
+    """True if the text given as q is equivalent to present and absent labels."""
     terms: list[QueryTerm]
     hits: list[SearchHit]
     more: bool

@@ -152,8 +152,8 @@ def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
     async def search(
         request: Request,
         q: Name = "",
-        wanted: Names = [],  # noqa: B006  (FastAPI copies defaults)
-        unwanted: Names = [],  # noqa: B006
+        present: Names = [],  # noqa: B006  (FastAPI copies defaults)
+        absent: Names = [],  # noqa: B006
         limit: Names = [],  # noqa: B006
         k: Annotated[int, Query(ge=1, le=MOST_HITS)] = 20,
         offset: Annotated[int, Query(ge=0, le=DEEPEST)] = 0,
@@ -161,11 +161,11 @@ def _add_answers(app: FastAPI, replies: _Replies, with_review: bool) -> None:
     ) -> Response:
         """Return the items that most probably fit a query, the most probable first.
 
-        `q` is a query such as `dog & ~car`; `wanted` and `unwanted` are labels, joined to it by AND; `limit`,
-        `LABEL:VALUE`, is the least probability of a wanted label and the greatest of an unwanted one; `like` is an
+        `q` is a query such as `dog & ~car`; `present` and `absent` are labels, joined to it by AND; `limit`,
+        `LABEL:VALUE`, is the least probability of a present label and the greatest of an absent one; `like` is an
         item, and those like it come first. Without any of them the result is empty.
         """
-        return await answer(request, RunView.search, q, wanted, unwanted, limit, k, offset, like)
+        return await answer(request, RunView.search, q, present, absent, limit, k, offset, like)
 
     @app.get("/api/item", response_model=api_types.ItemFacts, responses=PROBLEMS)
     async def item(request: Request, id: Name) -> Response:

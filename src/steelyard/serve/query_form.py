@@ -11,30 +11,30 @@ from steelyard.search.formula import Join, LabelTerm, quoted
 from steelyard.serve.guards import Refusal
 
 MOST_CHIPS = 24
-"""Labels that may be wanted or unwanted besides the text."""
+"""Labels that may be present or absent besides the text."""
 
 
 def query_of(
-    names: Sequence[str], text: str, wanted: Sequence[str], unwanted: Sequence[str], limits: Sequence[str]
+    names: Sequence[str], text: str, present: Sequence[str], absent: Sequence[str], limits: Sequence[str]
 ) -> tuple[Query, bool] | None:
     """Return the query for the whole form, and whether chips alone could express it; None if the form is empty.
 
     Args:
         names: the labels there are.
         text: of a query, may be empty.
-        wanted, unwanted: labels.
-        limits: "LABEL:VALUE": a wanted label's probability is at least VALUE, an unwanted one's at most.
+        present, absent: labels.
+        limits: "LABEL:VALUE": a present label's probability is at least VALUE, an absent one's at most.
     """
-    if len(wanted) + len(unwanted) > MOST_CHIPS:
-        raise Refusal(f"{len(wanted) + len(unwanted)} labels are given: give at most {MOST_CHIPS}")
+    if len(present) + len(absent) > MOST_CHIPS:
+        raise Refusal(f"{len(present) + len(absent)} labels are given: give at most {MOST_CHIPS}")
     written = Query.parse(text, names) if text.strip() else None
     bounds = dict(map(_limit, limits))
     for label in bounds:
-        if label not in wanted and label not in unwanted:
-            raise Refusal(f"limit names {label!r}, which is neither wanted nor unwanted: leave it out")
+        if label not in present and label not in absent:
+            raise Refusal(f"limit names {label!r}, which is neither present nor absent: leave it out")
     parts = [f"({written})"] if written else []
-    parts += [f"{quoted(x)} >= {bounds[x]!r}" if x in bounds else quoted(x) for x in wanted]
-    parts += [f"~{quoted(x)}" + (f" & {quoted(x)} <= {bounds[x]!r}" if x in bounds else "") for x in unwanted]
+    parts += [f"{quoted(x)} >= {bounds[x]!r}" if x in bounds else quoted(x) for x in present]
+    parts += [f"~{quoted(x)}" + (f" & {quoted(x)} <= {bounds[x]!r}" if x in bounds else "") for x in absent]
     if not parts:
         return None
     return Query.parse(" & ".join(parts), names), written is not None and _is_plain(written)

@@ -115,8 +115,8 @@ class RunView:
     def search(
         self,
         text: str,
-        wanted: Sequence[str],
-        unwanted: Sequence[str],
+        present: Sequence[str],
+        absent: Sequence[str],
         limits: Sequence[str],
         k: int,
         offset: int,
@@ -125,18 +125,18 @@ class RunView:
         """See `api_types.SearchResult` and `query_form.query_of`; `like` is the id of an item, or ""."""
         if like and (not self.index.n_numbers or like not in self.index):
             raise Refusal(NO_LIKENESS) if not self.index.n_numbers else Missing(f"there is no item {like!r:.120}")
-        question, plain = query_of(self.names, text, wanted, unwanted, limits) or (None, True)
+        question, plain = query_of(self.names, text, present, absent, limits) or (None, True)
         hits: list[Hit] = []
         terms: dict[str, bool] = {}
         if question is not None or like:
             ranked = self.index.search(question, k + 1, offset, seconds=MOST_SECONDS, like=like or None)
             hits = [hit for hit in ranked if hit.score > 0]  # the query rules out the others
-            for label, is_wanted in question.terms if question is not None else ():
-                terms[label] = terms.get(label, False) or is_wanted
+            for label, is_present in question.terms if question is not None else ():
+                terms[label] = terms.get(label, False) or is_present
         return {
             "query": "" if question is None else str(question),
             "plain": plain,
-            "terms": [{"label": label, "wanted": is_wanted} for label, is_wanted in terms.items()],
+            "terms": [{"label": label, "present": is_present} for label, is_present in terms.items()],
             "hits": [hit._asdict() for hit in hits[:k]],
             "more": len(hits) > k,
             "n_items": self.index.n_items,

@@ -61,7 +61,7 @@ def own_truth(folder: Path, names: tuple[str, ...]) -> Truth:
     try:
         config = run_config(folder)
         if not config.data.path:
-            return Truth({}, "The run was not trained from a path, so what is true of items is not known here.")
+            return Truth({}, "This run was trained on arrays, not on files, so the labels of its items are not shown.")
         datasets = open_datasets(config.data, config.model, config.train.seed)
         by_part = {"test": datasets.test, "validation": datasets.validation, "training": datasets.train}
         parts = {k: aligned(data.labels, names, unseen="drop") for k, data in by_part.items() if data is not None}

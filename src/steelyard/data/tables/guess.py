@@ -127,7 +127,7 @@ class Guess:
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def describe(self, source: Manifest) -> str:
-        """Describe in one paragraph how the manifest is read and which arguments change that."""
+        """Describe in one paragraph how the manifest is read and which options change that."""
         between = _BETWEEN.get(source.delimiter or "", repr(source.delimiter))
         kind = "Parquet" if source.is_parquet else f"{between}-separated text"
         says = [f"{source.path} is read as {kind} in {self.form} form"]
@@ -159,8 +159,9 @@ class Guess:
             says.append(f"items with the same {self.group!r} stay together")
         if self.unused:
             says.append(f"not used: {_counted(self.unused, 'column')}")
-        options = "form, id, path, labels, value, features, text, separator, absent, minus_one, names, images"
-        return f"{'; '.join(says)}. Set any of it by {options}, split_column, group.{about_types(source, self.unused)}"
+        options = "--form, --id, --path, --labels, --value, --features, --text, --separator, --absent, --minus-one"
+        change = f"To change any of it: {options}, --names, --images, --split-column, --group (in Python, arguments)."
+        return f"{'; '.join(says)}. {change}{about_types(source, self.unused)}"
 
 
 def guess(source: Manifest, given: Guess, near: bool = False) -> Guess:

@@ -33,12 +33,12 @@ export async function ask(path, parameters = {}, signal = undefined) {
       return new Promise(() => {});
     }
   }
-  const found = await response.json().catch((error) => {
+  const reply = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error; // broken off while the answer came in: no answer, and no refusal
     return { error: `The server answered ${response.status}.` };
   });
-  if (!response.ok) throw new Refused(found, response.status);
-  return found;
+  if (!response.ok) throw new Refused(reply, response.status);
+  return reply;
 }
 
 /** Write something: the token is that of the address which steelyard serve printed. */
@@ -51,9 +51,9 @@ export async function tell(path, body, token) {
   } catch {
     throw new Refused({ error: "The server does not answer: is steelyard serve still running?" }, 0);
   }
-  const found = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
-  if (!response.ok) throw new Refused(found, response.status);
-  return found;
+  const reply = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
+  if (!response.ok) throw new Refused(reply, response.status);
+  return reply;
 }
 
 /** The same, asked once for as long as the page is open. */

@@ -1,4 +1,4 @@
-// The search box: chips of wanted and unwanted labels, a field, and labels offered as one types.
+// The search box: chips of present and absent labels, a field, and labels offered as one types.
 
 import { ask } from "./api.js";
 import { count, el } from "./dom.js";
@@ -38,12 +38,12 @@ export function searchBox(app, now) {
   form.addEventListener("focusout", (event) => { if (!form.contains(event.relatedTarget)) close(); });
   form.addEventListener("click", (event) => { if (event.target === form || event.target === chips) field.focus(); });
 
-  function chip(label, wanted) {
-    const turn = () => app.go(marked(now(), label, wanted ? "unwanted" : "wanted"));
-    return el("span", { class: wanted ? "chip wanted" : "chip unwanted" },
-      el("button", { type: "button", class: "turn", onclick: turn, title: wanted ? "Wanted: click for not wanted" : "Not wanted: click for wanted",
-        "aria-label": `${label}, ${wanted ? "wanted" : "not wanted"}: turn round` },
-        el("span", { class: "sign", "aria-hidden": "true" }, wanted ? "+" : "−"), el("span", { class: "name" }, label)),
+  function chip(label, present) {
+    const turn = () => app.go(marked(now(), label, present ? "absent" : "present"));
+    return el("span", { class: present ? "chip present" : "chip absent" },
+      el("button", { type: "button", class: "turn", onclick: turn, title: present ? "Present: click for absent" : "Absent: click for present",
+        "aria-label": `${label}, ${present ? "present: switch to absent" : "absent: switch to present"}` },
+        el("span", { class: "sign", "aria-hidden": "true" }, present ? "+" : "−"), el("span", { class: "name" }, label)),
       el("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`,
         onclick: () => { app.go(marked(now(), label, "none")); field.focus(); } }, "×"));
   }
@@ -53,9 +53,9 @@ export function searchBox(app, now) {
     asked = new AbortController();
     const { prefix } = split(field.value);
     try {
-      const found = await ask("labels", { text: prefix, k: 8 }, asked.signal);
+      const answer = await ask("labels", { text: prefix, k: 8 }, asked.signal);
       const state = now();
-      offered = found.labels.filter(({ name }) => OPERATORS.test(field.value) || !(state.wanted.includes(name) || state.unwanted.includes(name)));
+      offered = answer.labels.filter(({ name }) => OPERATORS.test(field.value) || !(state.present.includes(name) || state.absent.includes(name)));
       active = field.value.trim() !== "" && offered.length > 0 && !OPERATORS.test(field.value) ? 0 : -1;
       if (document.activeElement === field) draw();
     } catch (error) {
@@ -96,7 +96,7 @@ export function searchBox(app, now) {
     } else {
       field.value = "";
       close();
-      app.go({ ...marked(now(), name, negative ? "unwanted" : "wanted"), text: now().text });
+      app.go({ ...marked(now(), name, negative ? "absent" : "present"), text: now().text });
     }
     field.focus();
   }
@@ -121,7 +121,7 @@ export function searchBox(app, now) {
       close();
     } else if (event.key === "Backspace" && field.value === "") {
       const state = now();
-      const last = state.unwanted.at(-1) ?? state.wanted.at(-1);
+      const last = state.absent.at(-1) ?? state.present.at(-1);
       if (last !== undefined) { event.preventDefault(); app.go(marked(state, last, "none")); }
     }
   }
@@ -130,11 +130,11 @@ export function searchBox(app, now) {
     node: form,
     focus: () => field.focus(),
     update(state) {
-      chips.replaceChildren(...state.wanted.map((label) => chip(label, true)), ...state.unwanted.map((label) => chip(label, false)));
+      chips.replaceChildren(...state.present.map((label) => chip(label, true)), ...state.absent.map((label) => chip(label, false)));
       const typed = field.value.trim(); // what was typed since is kept, unless another text takes its place
       if (typed !== state.text && (typed === text || state.text !== "")) field.value = state.text;
       text = state.text;
-      field.placeholder = state.wanted.length + state.unwanted.length ? "" : "labels that should be there, -labels that should not";
+      field.placeholder = state.present.length + state.absent.length ? "" : "labels that should be there, -labels that should not";
     },
   };
 }

@@ -8,14 +8,15 @@ const py = (v, bottom = H - BOTTOM) => bottom - v * (bottom - TOP);
 const cut = (text) => (text.length > 16 ? `${text.slice(0, 15)}…` : text);
 const TICKS = [0, 0.2, 0.4, 0.6, 0.8, 1];
 
-function frame(title, across, up, height, bottom) {
+/** Axes from 0 to 1; the upright one is in per cent, the other too if it has `shares`. */
+function frame(title, across, up, height, bottom, shares = false) {
   return svg("svg", { viewBox: `0 0 ${W} ${height}`, class: "chart", role: "img", "aria-label": title },
     svg("title", {}, title),
     TICKS.map((t) => [
       svg("line", { class: "faint", x1: px(t), x2: px(t), y1: TOP, y2: bottom }),
       svg("line", { class: "faint", x1: LEFT, x2: W - RIGHT, y1: py(t, bottom), y2: py(t, bottom) }),
-      svg("text", { x: LEFT - 7, y: py(t, bottom) + 4, "text-anchor": "end" }, t.toFixed(1)),
-      svg("text", { x: px(t), y: height - BOTTOM + 17, "text-anchor": "middle" }, t.toFixed(1))]),
+      svg("text", { x: LEFT - 7, y: py(t, bottom) + 4, "text-anchor": "end" }, String(Math.round(100 * t))),
+      svg("text", { x: px(t), y: height - BOTTOM + 17, "text-anchor": "middle" }, shares ? String(Math.round(100 * t)) : t.toFixed(1))]),
     svg("text", { x: (LEFT + W - RIGHT) / 2, y: height - 8, "text-anchor": "middle", class: "axis" }, across),
     svg("text", { x: 13, y: (TOP + bottom) / 2, "text-anchor": "middle", class: "axis", transform: `rotate(-90 13 ${(TOP + bottom) / 2})` }, up));
 }
@@ -24,7 +25,7 @@ function frame(title, across, up, height, bottom) {
 export function reliability(bins) {
   const bottom = H - BOTTOM, strip = 56, height = H + strip;
   const most = Math.log10(Math.max(1, ...bins.counts) + 1);
-  const chart = frame("reliability diagram", "probability", "share that is present", height, bottom);
+  const chart = frame("reliability diagram", "probability", "present, %", height, bottom);
   chart.append(svg("line", { class: "ideal", x1: px(0), y1: py(0), x2: px(1), y2: py(1) }));
   const points = [];
   bins.counts.forEach((n, i) => {
@@ -44,7 +45,7 @@ export function reliability(bins) {
 
 /** Precision against recall; `mark(i)` moves the point to the i-th threshold. */
 export function precisionRecall(curve) {
-  const chart = frame("precision against recall", "recall", "precision", H, H - BOTTOM);
+  const chart = frame("precision against recall", "recall, %", "precision, %", H, H - BOTTOM, true);
   const path = curve.recall.map((r, i) => `${i ? "L" : "M"}${px(r).toFixed(1)} ${py(curve.precision[i]).toFixed(1)}`).join("");
   const dot = svg("circle", { class: "here", r: 7, cx: 0, cy: 0 });
   chart.append(svg("path", { class: "line", d: path }), dot);
@@ -54,7 +55,7 @@ export function precisionRecall(curve) {
 
 /** Positives of each label in training, the most frequent first, on a log scale; every bar is a link. */
 export function frequency(labels, linkOf) {
-  const width = 900, n = labels.length, named = n <= 40, height = named ? 310 : 260, bottom = height - (named ? 84 : 26);
+  const width = 900, n = labels.length, named = n <= 40, room = named ? 24 + 5 * Math.max(...labels.map(({ name }) => cut(name).length)) : 26, bottom = 226, height = bottom + room;
   const most = Math.max(1, Math.ceil(Math.log10(Math.max(1, ...labels.map(({ positives }) => positives ?? 0)) + 1)));
   const y = (v) => bottom - (Math.log10(v + 1) / Math.log10(10 ** most + 1)) * (bottom - TOP);
   const step = (width - 60) / n;

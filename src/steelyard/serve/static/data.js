@@ -7,7 +7,7 @@ import { EMPTY, write } from "./state.js";
 
 const MOST_ROWS = 200;
 const labelLink = (name) => write({ ...EMPTY, page: "label", name });
-const pairLink = (a, b) => write({ ...EMPTY, wanted: [a, b] });
+const pairLink = (a, b) => write({ ...EMPTY, present: [a, b] });
 
 export function dataPage(main, app) {
   app.title("Labels");
@@ -41,11 +41,11 @@ export function dataPage(main, app) {
       el("div", { class: "tiles" },
         tile("labels", count(page.labels.length)),
         page.n_items === null ? "" : tile("training items", count(page.n_items)),
-        page.imbalance === null ? "" : tile("imbalance, most over least", `${page.imbalance.toLocaleString("en", { maximumFractionDigits: 1 })}`),
-        tile("head, 100 and more", count(page.groups.head), "head"), tile("medium", count(page.groups.medium), "medium"), tile("tail, below 20", count(page.groups.tail), "tail")),
+        page.imbalance === null ? "" : tile("most ÷ fewest positives", `${page.imbalance.toLocaleString("en", { maximumFractionDigits: 1 })}`),
+        tile("head: 100 or more positives", count(page.groups.head), "head"), tile("medium: 20 to 99", count(page.groups.medium), "medium"), tile("tail: below 20", count(page.groups.tail), "tail")),
       page.note ? el("p", { class: "notice" }, page.note) : "",
       el("section", {}, el("h2", {}, "Positives in training"), el("div", { class: "scroll" }, frequency(page.labels, labelLink))),
-      page.together.length ? el("section", {}, el("h2", {}, "Which come together"),
+      page.together.length ? el("section", {}, el("h2", {}, "Which labels come together"),
         el("p", { class: "quiet" }, `p(row | column) among the ${page.together.length} most frequent labels. Choose a square to search for both.`),
         el("div", { class: "scroll" }, heat(page.together, page.conditional, page.both, pairLink))) : "",
       table(page.labels));

@@ -19,7 +19,7 @@ export function card(hit, terms, href, open, hasImages) {
     onclick: (event) => { if (!(event.metaKey || event.ctrlKey || event.shiftKey)) { event.preventDefault(); open(hit.id); } },
   },
   el("span", { class: "frame" }, picture(hit.id, hasImages), el("span", { class: "score", title: "score: the probability of the whole query" }, chance(hit.score))),
-  el("span", { class: "bars" }, terms.map(({ label, wanted }) => bar(label, hit.probabilities[label], { unwanted: !wanted }))));
+  el("span", { class: "bars" }, terms.map(({ label, present }) => bar(label, hit.probabilities[label], { absent: !present }))));
 }
 
 /** Other cards in a grid; who was on one of the old stays on its item, or where that is gone, on its place. */

@@ -64,8 +64,8 @@ export function itemDialog(app, { state, hits, terms, beforeEnd, close }) {
   }
 
   function product(hit) {
-    return el("span", { class: "quiet" }, "from ", terms().map(({ label, wanted }, i) =>
-      `${i ? ", " : ""}${wanted ? "" : "not "}${label} ${chance(wanted ? hit.probabilities[label] : 1 - hit.probabilities[label])}`).join(""));
+    return el("span", { class: "quiet" }, "from ", terms().map(({ label, present }, i) =>
+      `${i ? ", " : ""}${present ? "" : "not "}${label} ${chance(present ? hit.probabilities[label] : 1 - hit.probabilities[label])}`).join(""));
   }
 
   return {

@@ -57,7 +57,7 @@ export function labelPage(main, app, first) {
   }
 
   function draw(page) {
-    const search = write(marked({ ...EMPTY }, page.name, "wanted"));
+    const search = write(marked({ ...EMPTY }, page.name, "present"));
     body.replaceChildren(
       el("p", { class: "crumbs" }, el("a", { href: "/data", "data-link": true }, "Labels"), " ›"),
       el("h1", {}, page.name),
@@ -70,7 +70,7 @@ export function labelPage(main, app, first) {
         tile(page.part ? `present of ${count(page.n_items)} ${page.part} items` : "items with known labels", count(page.n_present))),
       page.note ? el("p", { class: "notice" }, page.note) : "",
       el("div", { class: "pair" },
-        page.bins ? el("section", {}, el("h2", {}, "Reliability"), reliability(page.bins), el("p", { class: "quiet" }, "On the line, a share p of the items with probability p have the label. Below: items per bin, log scale.")) : "",
+        page.bins ? el("section", {}, el("h2", {}, "Reliability"), reliability(page.bins), el("p", { class: "quiet" }, "On the dashed line, predicted probability and observed frequency are equal. Below: items per bin, on a log scale.")) : "",
         curves(page) ?? ""),
       strip("Present, most probable", "Annotated present, with the highest probability.", page.right) ?? "",
       strip("Absent, most probable", "Annotated absent, with the highest probability: errors of the model or of the annotation.", page.wrong) ?? "",

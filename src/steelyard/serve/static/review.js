@@ -9,9 +9,9 @@ const GIVEN = new Map([[1, "present"], [0, "absent"], [null, "not known"]]);
 
 /** Take the token out of the address: it stays in this tab and is in no link, history or screenshot. */
 export function keepToken() {
-  const found = /^#token=([\w-]{20,100})$/.exec(location.hash);
-  if (!found) return;
-  try { sessionStorage.setItem("token", found[1]); } catch { /* storage may be forbidden: then nothing can be answered */ }
+  const match = /^#token=([\w-]{20,100})$/.exec(location.hash);
+  if (!match) return;
+  try { sessionStorage.setItem("token", match[1]); } catch { /* storage may be forbidden: then nothing can be answered */ }
   history.replaceState(history.state, "", location.pathname + location.search);
 }
 
@@ -96,12 +96,12 @@ export function reviewPage(main, app) {
   }
 
   async function fetchMore() {
-    const found = await ask("review", { start: next, k: AHEAD });
+    const answer = await ask("review", { start: next, k: AHEAD });
     if (gone) return;
-    progress = found;
+    progress = answer;
     const known = new Set(queue.map(({ place }) => place));
-    queue.push(...found.questions.filter(({ place }) => !known.has(place)));
-    if (found.questions.length) next = found.questions.at(-1).place + 1;
+    queue.push(...answer.questions.filter(({ place }) => !known.has(place)));
+    if (answer.questions.length) next = answer.questions.at(-1).place + 1;
   }
 
   async function again() {

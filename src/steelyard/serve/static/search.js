@@ -14,7 +14,7 @@ export function searchPage(main, app, first) {
   let state = first;
   let asked = null;
   let drawn = null; // the question whose answer is shown
-  let found = { hits: [], terms: [], more: false };
+  let result = { hits: [], terms: [], more: false };
   let started = null; // what is shown where nothing is asked for
 
   const box = searchBox(app, () => state);
@@ -27,32 +27,32 @@ export function searchPage(main, app, first) {
 
   const dialog = itemDialog(app, {
     state: () => state,
-    hits: () => found.hits,
-    terms: () => found.terms,
-    beforeEnd: () => { if (found.more) fetchMore(); },
+    hits: () => result.hits,
+    terms: () => result.terms,
+    beforeEnd: () => { if (result.more) fetchMore(); },
     close: () => app.close({ ...state, item: null }),
   });
 
   function drawLimits() {
-    const rows = [...state.wanted.map((label) => [label, true]), ...state.unwanted.map((label) => [label, false])];
+    const rows = [...state.present.map((label) => [label, true]), ...state.absent.map((label) => [label, false])];
     if (limits.dataset.rows === JSON.stringify(rows)) {
       for (const slider of limits.querySelectorAll("input")) {
-        const value = state.limits[slider.dataset.label] ?? (slider.dataset.wanted === "true" ? 0 : 1);
+        const value = state.limits[slider.dataset.label] ?? (slider.dataset.present === "true" ? 0 : 1);
         if (Number(slider.value) !== value) { slider.value = value; slider.dispatchEvent(new Event("input")); }
       }
       return;
     }
     limits.dataset.rows = JSON.stringify(rows);
-    limits.replaceChildren(...rows.map(([label, wanted]) => limit(label, wanted)));
+    limits.replaceChildren(...rows.map(([label, present]) => limit(label, present)));
   }
 
-  function limit(label, wanted) {
-    const rest = wanted ? 0 : 1;
+  function limit(label, present) {
+    const rest = present ? 0 : 1;
     const value = state.limits[label] ?? rest;
     const shown = el("output", {}, value.toFixed(2));
     const slider = el("input", {
-      type: "range", min: 0, max: 1, step: 0.01, value, "data-label": label, "data-wanted": String(wanted),
-      "aria-label": `${label}: ${wanted ? "at least" : "at most"}`,
+      type: "range", min: 0, max: 1, step: 0.01, value, "data-label": label, "data-present": String(present),
+      "aria-label": `${label}: ${present ? "at least" : "at most"}`,
       oninput: () => { shown.textContent = Number(slider.value).toFixed(2); },
       onchange: () => {
         const kept = { ...state.limits };
@@ -61,32 +61,32 @@ export function searchPage(main, app, first) {
         app.go({ ...state, limits: kept, item: null });
       },
     });
-    return el("label", { class: wanted ? "limit" : "limit unwanted" },
-      el("span", { class: "name", title: label }, label), el("span", { class: "quiet" }, wanted ? "at least" : "at most"), slider, shown);
+    return el("label", { class: present ? "limit" : "limit absent" },
+      el("span", { class: "name", title: label }, label), el("span", { class: "quiet" }, present ? "at least" : "at most"), slider, shown);
   }
 
   async function drawStart() {
     const { labels, total } = await askOnce("labels", { k: 60 });
-    const wanting = (name) => write(marked({ ...EMPTY }, name, "wanted"));
+    const linkTo = (name) => write(marked({ ...EMPTY }, name, "present"));
     const typed = (text) => el("code", {}, el("a", { href: write({ ...EMPTY, text }), "data-link": true }, text));
     const [a, b, c] = labels.map(({ name }) => quoted(name));
     start.replaceChildren(
-      el("h2", {}, "What should be in the picture?"),
+      el("h2", {}, app.facts.has_images ? "What should be in the picture?" : "Which labels should an item have?"),
       el("p", {}, "Choose labels, or type",
         c === undefined ? "." : [" ", typed(`${a} ${b} -${c}`), ", ", typed(`(${a} | ${b}) & ~${c}`), ", ", typed(`${a} > 0.8`), "."]),
-      el("p", { class: "cloud" }, labels.map(({ name, positives }) => el("a", { class: "tag", href: wanting(name), "data-link": true },
-        name, positives !== null && el("span", { class: "quiet" }, ` ${count(positives)}`)))),
+      el("p", { class: "cloud" }, labels.map(({ name, positives }) => el("a", { class: "tag", href: linkTo(name), "data-link": true },
+        name, positives !== null && el("span", { class: "quiet", title: "positives in training" }, ` ${count(positives)}`)))),
       total > labels.length ? el("p", {}, el("a", { href: "/data", "data-link": true }, `All ${count(total)} labels`)) : "");
-    if (app.facts.has_images) await drawLikeliest(labels.slice(0, SHOWN_AT_START), wanting);
+    if (app.facts.has_images) await drawLikeliest(labels.slice(0, SHOWN_AT_START), linkTo);
   }
 
   /** For some labels, the item that has them most probably. */
   async function drawLikeliest(labels, linkOf) {
-    const answers = await Promise.all(labels.map(({ name }) => askOnce("search", { wanted: [name], k: 1 })));
+    const answers = await Promise.all(labels.map(({ name }) => askOnce("search", { present: [name], k: 1 })));
     const cards = labels.flatMap(({ name }, i) => answers[i].hits.map(({ id, score }) => el("a", { class: "card", href: linkOf(name), "data-link": true },
       el("span", { class: "frame" }, picture(id, true)),
       el("span", { class: "caption" }, el("b", { title: name }, name), el("span", { class: "quiet" }, chance(score))))));
-    start.append(el("h2", {}, "The likeliest item of each"), el("div", { class: "row" }, cards));
+    start.append(el("h2", {}, "The most probable item of each label"), el("div", { class: "row" }, cards));
   }
 
   function tell(error) {
@@ -105,27 +105,27 @@ export function searchPage(main, app, first) {
       const answer = await ask("search", { ...question(state), k: AT_ONCE }, asked.signal);
       if (answer.plain && state.text) { // a text that says no more than chips do becomes chips
         let turned = { ...state, text: "" };
-        for (const { label, wanted } of answer.terms) {
-          if (!turned.wanted.includes(label) && !turned.unwanted.includes(label)) turned = { ...marked(turned, label, wanted ? "wanted" : "unwanted"), item: state.item, limits: turned.limits };
+        for (const { label, present } of answer.terms) {
+          if (!turned.present.includes(label) && !turned.absent.includes(label)) turned = { ...marked(turned, label, present ? "present" : "absent"), item: state.item, limits: turned.limits };
         }
         drawn = JSON.stringify(question(turned));
-        found = answer;
+        result = answer;
         app.go(turned, { replace: true });
       } else {
-        found = answer;
+        result = answer;
       }
-      replaceCards(grid, cards(found.hits));
-      more.hidden = !found.more;
-      const asItIs = found.query.length > 120 ? `${found.query.slice(0, 120)}…` : found.query;
-      const one = found.hits.length ? (asItIs ? "The likeliest" : "The closest") : "None";
+      replaceCards(grid, cards(result.hits));
+      more.hidden = !result.more;
+      const asItIs = result.query.length > 120 ? `${result.query.slice(0, 120)}…` : result.query;
+      const one = result.hits.length ? (asItIs ? "The most probable" : "The closest") : "None";
       status.replaceChildren(
-        `${one} of ${count(found.n_items)} items${found.hits.length ? "" : " is left"}${asItIs ? " for " : ""}`,
+        `${one} of ${count(result.n_items)} items${result.hits.length ? "" : " is left"}${asItIs ? " for " : ""}`,
         asItIs && el("code", {}, asItIs),
         state.like === null ? "" : el("span", { class: "like" }, asItIs ? ", like " : " to ", el("code", {}, state.like), " ",
           el("a", { href: write({ ...state, like: null, item: null }), "data-link": true, "aria-label": `not like ${state.like}` }, "×")));
     } catch (error) {
       if (error.name === "AbortError") return;
-      found = { hits: [], terms: [], more: false };
+      result = { hits: [], terms: [], more: false };
       tell(error);
     }
     grid.removeAttribute("aria-busy");
@@ -136,13 +136,13 @@ export function searchPage(main, app, first) {
     more.disabled = true;
     const before = drawn;
     try {
-      const answer = await ask("search", { ...question(state), k: AT_ONCE, offset: found.hits.length });
+      const answer = await ask("search", { ...question(state), k: AT_ONCE, offset: result.hits.length });
       if (before !== drawn) return;
-      const seen = new Set(found.hits.map(({ id }) => id)); // the index may have changed in between
+      const seen = new Set(result.hits.map(({ id }) => id)); // the index may have changed in between
       const fresh = answer.hits.filter(({ id }) => !seen.has(id));
-      found = { ...found, hits: [...found.hits, ...fresh], more: answer.more && fresh.length > 0 };
+      result = { ...result, hits: [...result.hits, ...fresh], more: answer.more && fresh.length > 0 };
       grid.append(...cards(fresh));
-      more.hidden = !found.more;
+      more.hidden = !result.more;
       dialog.update(state);
     } catch (error) {
       if (error.name !== "AbortError") status.append(el("span", { class: "problem", role: "alert" }, error.message));
@@ -152,18 +152,18 @@ export function searchPage(main, app, first) {
   }
 
   const cards = (hits) => hits.map((hit) =>
-    card(hit, found.terms, write({ ...state, item: hit.id }), (id) => app.go({ ...state, item: id }), app.facts.has_images));
+    card(hit, result.terms, write({ ...state, item: hit.id }), (id) => app.go({ ...state, item: id }), app.facts.has_images));
 
   return {
     update(next) {
       state = next;
       box.update(state);
       drawLimits();
-      app.title([...state.wanted, ...state.unwanted.map((label) => `not ${label}`), state.text, state.like !== null && `like ${state.like}`].filter(Boolean).join(", "));
+      app.title([...state.present, ...state.absent.map((label) => `not ${label}`), state.text, state.like !== null && `like ${state.like}`].filter(Boolean).join(", "));
       if (isEmpty(state)) {
         asked?.abort();
         drawn = null;
-        found = { hits: [], terms: [], more: false };
+        result = { hits: [], terms: [], more: false };
         grid.replaceChildren();
         grid.removeAttribute("aria-busy");
         status.replaceChildren();
@@ -174,8 +174,8 @@ export function searchPage(main, app, first) {
         return;
       }
       start.hidden = true;
-      const wanted = JSON.stringify(question(state));
-      if (wanted !== drawn) { drawn = wanted; search(); }
+      const asking = JSON.stringify(question(state));
+      if (asking !== drawn) { drawn = asking; search(); }
       else dialog.update(state);
     },
     leave() { asked?.abort(); dialog.leave(); },
