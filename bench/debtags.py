@@ -197,7 +197,7 @@ def compared(train: Any, test: Any, seed: int, budget: float) -> dict[str, Any]:
     with patch.object(small_models, "baseline", lambda *_: model):  # the run's report needs no second fit of it
         run = sy.fit(ours, settings=settings)
     eta = run.probability(ours_test)
-    measure("auto", eta, run.trained.reading.decisions(eta), time.perf_counter() - begun)
+    measure("auto", eta, run.trained.probability_model.decisions(eta), time.perf_counter() - begun)
     facts = {
         "items": len(train),
         "test_items": len(test),

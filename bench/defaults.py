@@ -136,11 +136,11 @@ def by_steelyard(recipe: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray, i
 
     def fitted(x: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         run = sy.fit((x, y), recipe, verbose=False, settings={"train": {"seed": seed}})
-        if not run.trained.reading.has_probability:
+        if not run.trained.probability_model.has_probability:
             z = run.logits(test)
             return 1 / (1 + np.exp(-z)), z > 0
         eta = run.probability(test)
-        return eta, run.trained.reading.decisions(eta)
+        return eta, run.trained.probability_model.decisions(eta)
 
     return fitted
 

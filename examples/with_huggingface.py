@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import steelyard as sy
-from steelyard.integrations.huggingface import ObjectiveMixin, load_reading, targets_of
+from steelyard.integrations.huggingface import ObjectiveMixin, load_probability_model, targets_of
 
 from tokenizers import Tokenizer  # isort: skip  (after steelyard, which mends a torchvision that does not fit)
 from tokenizers.models import WordLevel  # isort: skip
@@ -102,11 +102,11 @@ def main(n_train: int = 1500, epochs: int = 6) -> dict[str, float]:
         scores = trainer.evaluate(test)
         trainer.calibrate(held)
         trainer.save_model(folder)
-        reading = load_reading(folder)  # what whoever uses the model loads beside it
+        probability_model = load_probability_model(folder)  # what whoever uses the model loads beside it
         assert (Path(folder) / "model.safetensors").exists()
         logits = torch.tensor(trainer.predict(test).predictions)
     truth = targets_of(torch.tensor(np.stack([item["labels"] for item in test])))
-    eta = torch.as_tensor(reading.probability(logits))
+    eta = torch.as_tensor(probability_model.probability(logits))
     found = {
         "mAP": scores["eval_map"],
         "ECE": scores["eval_ece"],

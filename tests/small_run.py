@@ -43,7 +43,7 @@ LOSSES = {
 """A part for each row of the table of losses, by its name."""
 
 
-def reading_of(loss: Part, counts: Any, n_known: Any, class_aware: bool = False) -> ProbabilityModel:
+def probability_model_of(loss: Part, counts: Any, n_known: Any, class_aware: bool = False) -> ProbabilityModel:
     objective = Objective(make_loss(loss, counts, n_known))
     return ProbabilityModel.of_objective(objective, loss, counts, n_known, class_aware)
 
@@ -69,16 +69,16 @@ def small_run(loss: Part | None = None, single_label: bool = False, seed: int = 
         for weight in model.head.parameters():
             near = torch.tensor(SLOPES if weight.ndim == 2 else SHIFTS)
             weight.copy_(near.T + 0.3 * torch.randn_like(weight) if weight.ndim == 2 else near)
-    reading = reading_of(loss, labels.counts, labels.n_known)
+    probability_model = probability_model_of(loss, labels.counts, labels.n_known)
     counts, known = (x.astype(np.float64) for x in (labels.counts, labels.n_known))
-    return Trained(model.eval(), reading, NAMES, counts, known, single_label, "[train]\nepochs = 1\n")
+    return Trained(model.eval(), probability_model, NAMES, counts, known, single_label, "[train]\nepochs = 1\n")
 
 
 def saved_run(folder: Path, trained: Trained) -> RunFolder:
     run = RunFolder(folder)
     run.create(False, trained.config, {"labels": 1})
     run.write_model(trained.model, trained.names, trained.counts, trained.n_known, trained.single_label)
-    run.write_reading(trained.reading)
+    run.write_probability_model(trained.probability_model)
     run.write_metrics({"validation": {"items": 3}})
     run.finish({"seconds": 1.5})
     return run

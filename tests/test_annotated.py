@@ -10,7 +10,7 @@ import torch
 import steelyard as sy
 from steelyard.calibrate.prior import scale_annotated
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.export.trace import ReadingNetwork
+from steelyard.export.trace import ProbabilityNetwork
 from typed import done
 
 
@@ -50,12 +50,12 @@ def test_scaled_probabilities_are_those_of_being_present(tmp_path: Path) -> None
     assert "scaled" in " ".join(runs[1].metrics["validation"]["notes"])
     # decisions do not change, and the file gives the same reading again
     np.testing.assert_array_equal(runs[0].decide(x), runs[1].decide(x))
-    reading = runs[1].trained.reading
-    again = ProbabilityModel.from_json(reading.to_json())
+    probability_model = runs[1].trained.probability_model
+    again = ProbabilityModel.from_json(probability_model.to_json())
     logits = runs[1].logits(x[:20])
-    np.testing.assert_array_equal(again.probability(logits), reading.probability(logits))
-    exported = ReadingNetwork(reading)(torch.from_numpy(logits))[0]
-    np.testing.assert_allclose(exported.numpy(), reading.probability(logits), atol=1e-6)
+    np.testing.assert_array_equal(again.probability(logits), probability_model.probability(logits))
+    exported = ProbabilityNetwork(probability_model)(torch.from_numpy(logits))[0]
+    np.testing.assert_allclose(exported.numpy(), probability_model.probability(logits), atol=1e-6)
 
 
 @pytest.mark.parametrize("per_item", [0.0, 2.0])

@@ -48,8 +48,8 @@ def test_ties_at_the_last_place_of_a_long_block_go_to_the_first_labels() -> None
 def test_log_odds_by_blocks_are_those_of_the_objective(name: str) -> None:
     objective, head, (x, t) = OBJECTIVES[name](), head_of(), batch("unknown")
     head.step(x, sparse(t, "unknown"), objective, lr=0.1)
-    reading = log_odds_of(objective)
-    parts = [reading(head.logits(x, labels), labels) for labels in head.blocks(8)]
+    probability_model = log_odds_of(objective)
+    parts = [probability_model(head.logits(x, labels), labels) for labels in head.blocks(8)]
     torch.testing.assert_close(torch.cat(parts, 1), objective.log_odds(head(x)))
     with pytest.raises(NoLink):
         log_odds_of(Objective(TwoWay()))

@@ -22,7 +22,7 @@ from steelyard.labels import Labels
 from steelyard.models.block import top_labels
 from steelyard.predict.blocks import by_blocks
 from steelyard.run import learn
-from steelyard.run.blocks.reading import band_report, cells_of
+from steelyard.run.blocks.probability_model import band_report, cells_of
 from steelyard.run.predict import PredictRequest, predict
 from steelyard.training.checkpoint import read_history
 from training_jobs import forked, in_two_processes, shot, waited
@@ -52,7 +52,7 @@ def test_a_run_learns_and_is_read_back_the_same(run: Any) -> None:
     x, labels = items(400, 50, 1)
     trained = RunFolder(run.trained.folder).load()
     eta = run.probability(x)
-    again = trained.reading.probability(trained.model(torch.from_numpy(x)))
+    again = trained.probability_model.probability(trained.model(torch.from_numpy(x)))
     assert np.array_equal(eta, again.numpy())
     y = labels.values
     order = np.argsort(-eta, axis=1, kind="stable")
@@ -64,9 +64,9 @@ def test_a_run_learns_and_is_read_back_the_same(run: Any) -> None:
 
 
 def test_blocks_are_read_as_all_labels_at_once(run: Any) -> None:
-    x, reading = torch.from_numpy(items(30, 50, 2)[0]), run.trained.reading
+    x, probability_model = torch.from_numpy(items(30, 50, 2)[0]), run.trained.probability_model
     model = run.trained.model
-    for one in (reading, reading.with_prior(np.full(50, 0.1))):
+    for one in (probability_model, probability_model.with_prior(np.full(50, 0.1))):
         want = torch.from_numpy(one.log_odds(model(x).numpy()))
         read = by_blocks(one)
         got = torch.cat([read(model(x)[:, s : s + 8], slice(s, min(s + 8, 50))) for s in range(0, 50, 8)], 1)
@@ -79,13 +79,13 @@ def test_drawn_cells_stand_for_all_cells(run: Any) -> None:
     """Weighted sums over drawn cells are those over all cells, to the noise of drawing; positives are all there."""
     x, labels = items(400, 50, 1)
     trained = run.trained
-    cells = cells_of(trained.model, ArrayDataset(x, labels), trained.reading, 0, torch.device("cpu"))
+    cells = cells_of(trained.model, ArrayDataset(x, labels), trained.probability_model, 0, torch.device("cpu"))
     assert int(cells.targets.sum()) == int(labels.counts.sum())
     assert float(cells.weights.sum()) == pytest.approx(400 * 50, rel=0.1)
-    rows = band_report(cells, trained.reading)
+    rows = band_report(cells, trained.probability_model)
     assert sum(row["labels"] for row in rows) == 50
     assert all(row["ace"] < 0.15 for row in rows)
-    link = trained.reading.fit(np.zeros((0, 50)), np.zeros((0, 50)), "link")
+    link = trained.probability_model.fit(np.zeros((0, 50)), np.zeros((0, 50)), "link")
     odds = link.log_odds(trained.model(torch.from_numpy(x)).numpy())
     for z, label in list(zip(cells.log_odds.tolist(), cells.labels.tolist(), strict=True))[:20]:
         assert np.abs(odds[:, label] - z).min() < 1e-4

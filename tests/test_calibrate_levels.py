@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import steelyard.calibrate as cal
 from calibration_reference import own_level_line, shift_to_level, smoothed_level
-from small_run import part, reading_of
+from small_run import part, probability_model_of
 from steelyard.calibrate import lines
 from steelyard.calibrate.calibrator import held_out
 from steelyard.calibrate.crossfit import MAKERS
@@ -213,11 +213,11 @@ def test_a_reading_takes_the_level_from_training_in_every_fold(kind: str) -> Non
     counts[5] = 0
     known = np.full(7, float(N))
     known[5] = 0  # never known in training: its level is that of the items
-    reading = reading_of(part(), counts, known)
+    probability_model = probability_model_of(part(), counts, known)
     want = np.where(known > 0, smoothed_level(counts, known), np.nan)
-    np.testing.assert_allclose(reading.level, want, rtol=1e-14)
+    np.testing.assert_allclose(probability_model.level, want, rtol=1e-14)
     z, folds = wrong(odds, 2.0), np.arange(400) % 4
-    fitted = reading.fit(z, y, kind)
+    fitted = probability_model.fit(z, y, kind)
     eta = fitted.probability(z)
     np.testing.assert_allclose(eta, MAKERS[kind]().fit(z, y, want)(z), atol=3e-4)
     fold = MAKERS[kind]().fit(z[folds != 2], y[folds != 2], want)(z[folds == 2])
@@ -233,8 +233,8 @@ def test_every_loss_read_by_a_calibrator_gives_rare_labels_their_frequency(loss:
     _, trained = population(N, rng)
     odds, y = population(1000, rng)
     fresh, truth = population(8_000, rng)
-    reading = reading_of(part(loss), trained.sum(0).astype(float), N).fit(wrong(odds, 2.0), y, kind)
-    mean = reading.probability(wrong(fresh, 2.0)).mean(0)
+    probability_model = probability_model_of(part(loss), trained.sum(0).astype(float), N).fit(wrong(odds, 2.0), y, kind)
+    mean = probability_model.probability(wrong(fresh, 2.0)).mean(0)
     positives, n = (trained.sum(0) + y.sum(0)).astype(float), N + 1000
     allowed = 4 * np.sqrt(np.maximum(positives, 1)) / n + 4 * np.sqrt(truth.mean(0) / 8_000)
     assert (np.abs(mean - positives / n)[RARE] < allowed[RARE]).all()

@@ -165,7 +165,7 @@ def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> Non
     )
     assert "temperature fitted" in said.out.replace("\n", " ")
     after = sy.Run.load(tmp_path / "run")
-    assert after.trained.reading.kind == "temperature"
+    assert after.trained.probability_model.kind == "temperature"
     assert after.trained.thresholds.tolist() == [0.75] * 3
     x, _ = items(70, 1)
     assert np.array_equal(after.logits(x), before.logits(x))
@@ -182,7 +182,7 @@ def test_calibrate_changes_how_a_run_is_read(place: Path, tmp_path: Path) -> Non
     (tmp_path / "prior.csv").write_text("label,prior\ncat,0.9\n")
     done("calibrate", tmp_path / "run", "--keep", "--deploy-prior", tmp_path / "prior.csv")
     shifted = sy.Run.load(tmp_path / "run")
-    assert shifted.trained.reading.to_prior[0] == 0.9
+    assert shifted.trained.probability_model.to_prior[0] == 0.9
     assert (shifted.probability(x)[:, 0] > plain.probability(x)[:, 0]).all()
     assert "--deploy-prior is given" in typed("evaluate", tmp_path / "run", "--deploy-prior", "estimate").line
     said = done("evaluate", tmp_path / "run", "--deploy-prior", "estimate", "--data", place / "new.csv", "--json")
@@ -195,7 +195,7 @@ def test_train_reads_probabilities_for_another_prior(place: Path, tmp_path: Path
     done(*asked, "--deploy-prior", tmp_path / "prior.csv", "--out", tmp_path / "there")
     done(*asked, "--out", tmp_path / "here")
     there, here = (sy.Run.load(tmp_path / name) for name in ("there", "here"))
-    assert there.trained.reading.to_prior[0] == 0.9
+    assert there.trained.probability_model.to_prior[0] == 0.9
     x, _ = items(70, 1)
     assert (there.probability(x)[:, 0] > here.probability(x)[:, 0]).all()
     estimated = done(*asked, "--deploy-prior", "estimate", "--out", tmp_path / "estimated", "--json")
@@ -203,7 +203,7 @@ def test_train_reads_probabilities_for_another_prior(place: Path, tmp_path: Path
     again = ("calibrate", tmp_path / "estimated", "--thresholds", "recall", "--target", 0.8)
     for keep in ((), ("--keep",)):  # what is estimated at every evaluation is no part of the calibration
         assert json.loads(done(*again, *keep, "--json").out)["deploy_prior"] is None
-        assert sy.Run.load(tmp_path / "estimated").trained.reading.to_prior is None
+        assert sy.Run.load(tmp_path / "estimated").trained.probability_model.to_prior is None
     alone = ("train", "--data", place / "items.csv", "--out", tmp_path / "no", *QUICK)
     assert "no test items to estimate it from" in typed(*alone, "--deploy-prior", "estimate").line
     assert "nowhere.csv cannot be read" in typed(*alone, "--deploy-prior", "nowhere.csv").line

@@ -14,7 +14,7 @@ from rich.console import Console
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, brier_score_loss, f1_score, roc_auc_score
 
-from small_run import NAMES, items, part, reading_of, saved_run, small_run
+from small_run import NAMES, items, part, probability_model_of, saved_run, small_run
 from steelyard._sealed import checksum
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.crossfit import folds_of
@@ -48,7 +48,7 @@ def logits_of(trained: Trained, data: ArrayDataset) -> torch.Tensor:
 def fitted(loss: Any = None, n: int = 400) -> tuple[Trained, ArrayDataset]:
     trained, data = small_run(loss or part("focal")), items(n, seed=3)
     z, y = logits_of(trained, data), torch.from_numpy(data.labels.values)
-    return trained.read_by(calibrated(trained.reading, z, y, SETTINGS, NAMES)), data
+    return trained.read_by(calibrated(trained.probability_model, z, y, SETTINGS, NAMES)), data
 
 
 def test_every_number_against_its_definition() -> None:
@@ -57,7 +57,7 @@ def test_every_number_against_its_definition() -> None:
     found = evaluate(trained, data, SETTINGS)
     json.dumps(found, allow_nan=False)
     z, y = logits_of(trained, data).double().numpy(), data.labels.values
-    eta = trained.reading.probability(logits_of(trained, data)).numpy().astype(np.float64)
+    eta = trained.probability_model.probability(logits_of(trained, data)).numpy().astype(np.float64)
     said, known = eta >= trained.thresholds.astype(np.float32), y >= 0
     ap, f1, half = [], [], []
     for c in range(4):
@@ -87,7 +87,7 @@ def test_every_number_against_its_definition() -> None:
     assert sizes["tail"] == (trained.counts < 60).sum()
     assert found["single_label"] is None
     assert found["notes"] == []
-    assert found["reading"]["kind"] == trained.reading.kind
+    assert found["reading"]["kind"] == trained.probability_model.kind
 
 
 def test_logits_and_targets_will_do_and_intervals_come_on_request() -> None:
@@ -120,15 +120,15 @@ def test_own_items_are_judged_by_a_fit_to_others_as_it_is() -> None:
     assert "fitted to: scores are too good" in flattered["notes"][0]
     assert flattered["log_loss"] != own["log_loss"]
     x, y = outputs_of(trained, items(300, seed=9), 64, "cpu", 0)[:2]
-    other = trained.reading.fit(x, y, "isotonic").with_thresholds(Aim("f1"), torch.sigmoid(x), y)
-    for reading in (other, ProbabilityModel.from_json(other.to_json())):
-        found = evaluate(trained.read_by(reading), data, SETTINGS, out_of_fold=True)
-        assert found == evaluate(trained.read_by(reading), data, SETTINGS)
+    other = trained.probability_model.fit(x, y, "isotonic").with_thresholds(Aim("f1"), torch.sigmoid(x), y)
+    for probability_model in (other, ProbabilityModel.from_json(other.to_json())):
+        found = evaluate(trained.read_by(probability_model), data, SETTINGS, out_of_fold=True)
+        assert found == evaluate(trained.read_by(probability_model), data, SETTINGS)
         assert not found["reading"]["out_of_fold"]
         assert found["notes"] == []
     # The calibrator is of the validation items still, thresholds were set on others: only the first is left out.
     z, t = outputs_of(trained, data, 64, "cpu", 0)[:2]
-    mixed = trained.reading.with_thresholds(Aim("f1"), torch.sigmoid(x), y)
+    mixed = trained.probability_model.with_thresholds(Aim("f1"), torch.sigmoid(x), y)
     judged = judge(trained.read_by(mixed), data, SETTINGS, out_of_fold=True)
     assert judged.out_of_fold
     assert torch.equal(judged.probabilities, mixed.out_of_fold(z, t))
@@ -137,7 +137,7 @@ def test_own_items_are_judged_by_a_fit_to_others_as_it_is() -> None:
 
 def test_a_reading_of_the_first_version_knows_no_items() -> None:
     trained, data = fitted()
-    document = json.loads(trained.reading.to_json())
+    document = json.loads(trained.probability_model.to_json())
     for name in ("format", "version", "sha256", "fitted_to", "chosen_on"):
         del document[name]
     marks = {"format": "steelyard reading", "version": 1, "sha256": checksum(document)}
@@ -219,7 +219,7 @@ def test_accuracy_by_argmax() -> None:
     y[0] = [1, 1, 0, 0]
     y[1] = -1
     found = evaluate(trained, (z, y), SETTINGS)["single_label"]
-    eta = trained.reading.probability(z)
+    eta = trained.probability_model.probability(z)
     right = eta.argmax(1) == truth
     assert found["items"] == 198
     assert found["items_left_out"] == 2
@@ -235,7 +235,7 @@ def test_accuracy_by_argmax() -> None:
     assert evaluate(trained, (z, y), replace(SETTINGS, single_label="no"))["single_label"] is None
     asked = evaluate(replace(trained, single_label=False), (z, y), replace(SETTINGS, single_label="yes"))
     assert asked["single_label"] is not None
-    steep = replace(trained, reading=trained.reading.fit(z, y, "isotonic"))
+    steep = replace(trained, probability_model=trained.probability_model.fit(z, y, "isotonic"))
     tied = evaluate(steep, (20 * z, y), SETTINGS)["single_label"]  # η of many is 1 in float32
     assert tied["accuracy"] > 0.5
     assert evaluate(trained, (z[:0], y[:0]), SETTINGS)["single_label"]["accuracy"] is None
@@ -247,9 +247,9 @@ def test_validation_is_judged_by_fits_that_did_not_see_the_item() -> None:
     y = (g.random((n, 4)) < 0.2).astype(np.int8)
     z = (g.normal(size=(n, 4)) + 0.5 * y).astype(np.float32)  # little to be learned
     trained = small_run()
-    reading = trained.reading.fit(z, y, "isotonic")
-    reading = reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, y), y)
-    trained = trained.read_by(reading)
+    probability_model = trained.probability_model.fit(z, y, "isotonic")
+    probability_model = probability_model.with_thresholds(Aim("f1"), probability_model.out_of_fold(z, y), y)
+    trained = trained.read_by(probability_model)
     honest = evaluate(trained, (z, y), SETTINGS, out_of_fold=True)
     flattered = evaluate(trained, (z, y), SETTINGS)
     assert honest["log_loss"] > flattered["log_loss"]
@@ -257,10 +257,10 @@ def test_validation_is_judged_by_fits_that_did_not_see_the_item() -> None:
     assert honest["reading"]["out_of_fold"]
     judged = judge(trained, (z, y), SETTINGS, out_of_fold=True)
     folds = folds_of(torch.from_numpy(y))
-    before = reading.out_of_fold(z, y, folds)
+    before = probability_model.out_of_fold(z, y, folds)
     assert np.array_equal(judged.probabilities.numpy(), before)
     for fold in range(5):
-        chosen = reading.with_thresholds(Aim("f1"), before[folds != fold], y[folds != fold])
+        chosen = probability_model.with_thresholds(Aim("f1"), before[folds != fold], y[folds != fold])
         at = folds == fold
         assert np.array_equal(judged.decisions.numpy()[at], before[at] >= chosen.thresholds.astype(np.float32))
     said = judged.decisions.numpy()
@@ -282,15 +282,15 @@ def test_rankings_are_those_of_the_run_and_not_of_the_calibrators_of_folds(kind:
     y[:2] = 1
     z = (g.normal(size=(80, 4)) + y).astype(np.float32)
     trained = small_run()
-    reading = trained.reading.fit(z, y, kind)
-    reading = reading.with_thresholds(Aim("f1"), reading.out_of_fold(z, y), y)
-    trained = trained.read_by(reading)
+    probability_model = trained.probability_model.fit(z, y, kind)
+    probability_model = probability_model.with_thresholds(Aim("f1"), probability_model.out_of_fold(z, y), y)
+    trained = trained.read_by(probability_model)
     settings = replace(SETTINGS, bootstrap=20)
     honest = evaluate(trained, (z, y), settings, out_of_fold=True)
-    eta = reading.probability(z)
+    eta = probability_model.probability(z)
     by_run = average_precision(eta, y)
     assert by_run == pytest.approx(average_precision(z, y), abs=0.01)  # but for ties by rounding
-    by_folds = average_precision(reading.out_of_fold(z, y), y)
+    by_folds = average_precision(probability_model.out_of_fold(z, y), y)
     assert np.abs(by_run - by_folds).max() > 0.01  # else there is nothing to see here
     assert [row["average_precision"] for row in honest["per_label"]] == pytest.approx(by_run)
     assert honest["mAP"]["label"] == pytest.approx(by_run.mean())
@@ -310,7 +310,7 @@ def test_rankings_are_those_of_the_run_and_not_of_the_calibrators_of_folds(kind:
     table = honest["thresholds"]["labels"]
     assert [row["decided"] for row in table] == said.sum(0).tolist()
     assert [row["recall"] for row in table] == pytest.approx([row["recall"] for row in honest["per_label"]])
-    assert said.sum() != reading.decisions(reading.out_of_fold(z, y)).sum()
+    assert said.sum() != probability_model.decisions(probability_model.out_of_fold(z, y)).sum()
 
 
 # ---- deployment
@@ -324,7 +324,7 @@ def world(n: int, prior: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def test_a_deployment_prior_estimated_or_given_mends_the_probabilities(tmp_path: Path) -> None:
-    trained = replace(small_run(), reading=reading_of(part(), np.full(4, 500.0), 1000))
+    trained = replace(small_run(), probability_model=probability_model_of(part(), np.full(4, 500.0), 1000))
     there = np.array([0.5, 0.2, 0.05, 0.01])
     z, y = world(20_000, there, 0)
     plain = evaluate(trained, (z, y), SETTINGS)
@@ -344,7 +344,7 @@ def test_a_deployment_prior_estimated_or_given_mends_the_probabilities(tmp_path:
     assert given["log_loss"] == pytest.approx(found["log_loss"], abs=1e-3)
     assert given["deploy_prior"]["source"] == str(file)
 
-    aimed = trained.read_by(trained.reading.with_thresholds(Aim("f1"), *map(np.asarray, _here(trained))))
+    aimed = trained.read_by(trained.probability_model.with_thresholds(Aim("f1"), *map(np.asarray, _here(trained))))
     moved = evaluate(aimed, (z, y), replace(SETTINGS, deploy_prior="estimate"))
     stale = evaluate(aimed, (z, y), SETTINGS)
     assert moved["macro"]["f1"] > stale["macro"]["f1"] + 0.05
@@ -352,12 +352,12 @@ def test_a_deployment_prior_estimated_or_given_mends_the_probabilities(tmp_path:
 
 def _here(trained: Trained) -> tuple[np.ndarray, np.ndarray]:
     z, y = world(5000, np.full(4, 0.5), 1)
-    return trained.reading.probability(z), y
+    return trained.probability_model.probability(z), y
 
 
 def test_an_estimate_that_cannot_be_right_is_told() -> None:
     counts = np.array([500.0, 500, 0, 500])
-    trained = replace(small_run(), reading=reading_of(part(), counts, 1000))
+    trained = replace(small_run(), probability_model=probability_model_of(part(), counts, 1000))
     z, y = world(2000, np.full(4, 0.5), 0)
     z[:, 1] = 6  # sure of what training saw in half the items
     found = evaluate(trained, (z, y), replace(SETTINGS, deploy_prior="estimate"))
@@ -422,11 +422,11 @@ def test_recalibrate_rewrites_the_reading_and_nothing_else(tmp_path: Path) -> No
     changed = {p.name for p in run.path.iterdir() if before.get(p.name) != p.read_bytes()}
     assert changed == {"calibration.json", "metrics.json"}
     loaded = run.load()
-    assert loaded.reading.kind == "platt"
-    assert loaded.reading.aim == Aim("recall", 0.8)
+    assert loaded.probability_model.kind == "platt"
+    assert loaded.probability_model.aim == Aim("recall", 0.8)
     z = logits_of(trained, data)
-    wanted = trained.reading.fit(z, data.labels.values, "platt")
-    assert torch.equal(loaded.reading.probability(z), wanted.probability(z))
+    wanted = trained.probability_model.fit(z, data.labels.values, "platt")
+    assert torch.equal(loaded.probability_model.probability(z), wanted.probability(z))
     assert run.read_metrics()["recalibration"] == found
     assert run.read_metrics()["validation"] == {"items": 3}
     assert found["reading"]["out_of_fold"]
@@ -438,14 +438,14 @@ def test_thresholds_refitted_beside_a_kept_calibrator_are_judged_by_fits_to_othe
     y = (g.random((60, 4)) < 0.2).astype(np.int8)
     z = (g.normal(size=(60, 4)) + 0.5 * y).astype(np.float32)
     trained = small_run()
-    run = saved_run(tmp_path / "run", trained.read_by(trained.reading.fit(z, y, "platt")))
+    run = saved_run(tmp_path / "run", trained.read_by(trained.probability_model.fit(z, y, "platt")))
     precise = replace(SETTINGS, thresholds="precision", target=0.5)
     found = recalibrate(run, (z, y), precise, keep=True)
     assert found["reading"]["out_of_fold"]
     assert found["notes"] == []
     kept = run.load()
     assert found["log_loss"] > evaluate(kept, (z, y), precise)["log_loss"]
-    assert found["thresholds"]["labels"][0]["threshold"] == kept.reading.thresholds[0]
+    assert found["thresholds"]["labels"][0]["threshold"] == kept.probability_model.thresholds[0]
     assert any(row["reached"] is False for row in found["thresholds"]["labels"])  # each was, on the items themselves
 
 
@@ -478,16 +478,16 @@ def test_recalibrate_for_a_prior_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("cat,0.9\ndog,0.01\n")
     data = items(400, seed=9)
     recalibrate(str(run.path), data, replace(SETTINGS, deploy_prior=str(tmp_path / "p.csv")))
-    reading = run.load().reading
-    assert reading.to_prior[:2].tolist() == [0.9, 0.01]
-    assert np.isnan(reading.to_prior[2:]).all()
+    probability_model = run.load().probability_model
+    assert probability_model.to_prior[:2].tolist() == [0.9, 0.01]
+    assert np.isnan(probability_model.to_prior[2:]).all()
     z, y = logits_of(small_run(), data), data.labels.values
-    plain = reading.with_prior(None)
-    wanted = reading.with_thresholds(Aim("f1"), plain.out_of_fold(z, y), y)
-    np.testing.assert_allclose(reading.thresholds, wanted.thresholds, rtol=1e-12)
+    plain = probability_model.with_prior(None)
+    wanted = probability_model.with_thresholds(Aim("f1"), plain.out_of_fold(z, y), y)
+    np.testing.assert_allclose(probability_model.thresholds, wanted.thresholds, rtol=1e-12)
     unshifted = plain.with_thresholds(Aim("f1"), plain.out_of_fold(z, y), y)
-    assert not np.allclose(reading.thresholds[:2], unshifted.thresholds[:2])
-    np.testing.assert_allclose(reading.thresholds[2:], unshifted.thresholds[2:])
+    assert not np.allclose(probability_model.thresholds[:2], unshifted.thresholds[:2])
+    np.testing.assert_allclose(probability_model.thresholds[2:], unshifted.thresholds[2:])
 
 
 def test_adapting_to_items_without_labels(tmp_path: Path) -> None:
@@ -501,32 +501,32 @@ def test_adapting_to_items_without_labels(tmp_path: Path) -> None:
         recalibrate(run, there, settings)
     same = recalibrate(run, inputs_of(items(500, seed=12)), settings, keep=True)
     assert not same["deploy_prior"]["shifted"]
-    assert run.load().reading.to_json() == trained.reading.to_json()
+    assert run.load().probability_model.to_json() == trained.probability_model.to_json()
     recalibrate(run, inputs_of(items(500, seed=12)), replace(settings, thresholds="cost"), keep=True)
-    assert run.load().reading.chosen_thresholds is None
+    assert run.load().probability_model.chosen_thresholds is None
     found = recalibrate(run, inputs_of(there), settings, keep=True)
-    reading = run.load().reading
-    assert reading.kind == trained.reading.kind
-    assert reading.to_prior[0] > trained.reading.prior[0] + 0.1
+    probability_model = run.load().probability_model
+    assert probability_model.kind == trained.probability_model.kind
+    assert probability_model.to_prior[0] > trained.probability_model.prior[0] + 0.1
     assert found["deploy_prior"]["items"] == len(there)
     assert found["known"] == 0
     assert evaluate(run.load(), there, SETTINGS)["log_loss"] < evaluate(trained, there, SETTINGS)["log_loss"]
     again = recalibrate(run, data, replace(SETTINGS, thresholds="half"), keep=True)
     assert (run.load().thresholds == 0.5).all()
-    assert run.load().reading.to_prior is None
+    assert run.load().probability_model.to_prior is None
     assert again["deploy_prior"] is None
     with pytest.raises(ValueError, match="no items"):
         recalibrate(run, ArrayDataset(data.inputs[:0], data.labels.take(np.arange(0))), SETTINGS)
 
 
 def test_calibrated_without_items_reads_by_the_link() -> None:
-    reading = small_run(part("focal")).reading
+    probability_model = small_run(part("focal")).probability_model
     none = torch.zeros(0, 4)
-    found = calibrated(reading, none, none.to(torch.int8), SETTINGS, NAMES)
+    found = calibrated(probability_model, none, none.to(torch.int8), SETTINGS, NAMES)
     assert found.kind == "link"
     assert (found.thresholds == 0.5).all()
     assert found.aim.goal == "f1"
-    plain = calibrated(reading, none, none.to(torch.int8), replace(SETTINGS, calibration="none"), NAMES)
+    plain = calibrated(probability_model, none, none.to(torch.int8), replace(SETTINGS, calibration="none"), NAMES)
     assert plain.kind == "none"
 
 
@@ -568,11 +568,11 @@ def test_real_labels_and_a_model_fitted_by_another_library(shared_data: Path) ->
         names=parts[0].labels.names,
         counts=counts,
         n_known=np.full(len(counts), float(n)),
-        reading=reading_of(part(), counts, n),
+        probability_model=probability_model_of(part(), counts, n),
     )
     settings = EvaluateSettings()
     z, t = torch.from_numpy(held), torch.from_numpy(y[1::2])
-    after = trained.read_by(calibrated(trained.reading, z, t, settings, trained.names))
+    after = trained.read_by(calibrated(trained.probability_model, z, t, settings, trained.names))
     plain, found = (evaluate(run, (test, y_test), settings) for run in (trained, after))
     honest = evaluate(after, (z, t), settings, out_of_fold=True)
     assert found["log_loss"] < plain["log_loss"] - 0.02

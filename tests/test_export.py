@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
-from small_run import LOSSES, NAMES, items, part, reading_of, saved_run, small_run
+from small_run import LOSSES, NAMES, items, part, probability_model_of, saved_run, small_run
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.isotonic import Curve, interpolated
 from steelyard.calibrate.probability import ProbabilityModel
@@ -31,7 +31,7 @@ from steelyard.data.inputs import inputs_of
 from steelyard.export import graph as export_graph
 from steelyard.export.onnx import export, export_trained
 from steelyard.export.runtime import load_onnx
-from steelyard.export.trace import PRIMITIVES, ReadingNetwork
+from steelyard.export.trace import PRIMITIVES, ProbabilityNetwork
 from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
@@ -69,12 +69,12 @@ def judged() -> tuple[Tensor, Tensor]:
 def fitted(loss: Part, kind: str, class_aware: bool = False) -> Any:
     """A reading fitted to small items, with thresholds for F1; None where the loss has no link and needs one."""
     labels = items(400, seed=7).labels
-    plain = reading_of(loss, labels.counts, labels.n_known, class_aware)
+    plain = probability_model_of(loss, labels.counts, labels.n_known, class_aware)
     if plain.link is None and kind in ("none", "link"):
         return None
     z, t = judged()
-    reading = plain.fit(z, t, kind)
-    return reading.with_thresholds(Aim("f1"), reading.probability(z), t)
+    probability_model = plain.fit(z, t, kind)
+    return probability_model.with_thresholds(Aim("f1"), probability_model.probability(z), t)
 
 
 def far_and_near() -> Tensor:
@@ -109,11 +109,11 @@ def test_calibrators_as_networks(name: str, kind: str) -> None:
     assert_reads_alike(fitted((LOSSES | OTHERS)[name], kind))
 
 
-def assert_reads_alike(reading: ProbabilityModel | None) -> None:
-    if reading is None:
+def assert_reads_alike(probability_model: ProbabilityModel | None) -> None:
+    if probability_model is None:
         pytest.skip("the loss has no link")
-    z, read = far_and_near(), reading.with_prior(PRIOR)
-    network = ReadingNetwork(read)
+    z, read = far_and_near(), probability_model.with_prior(PRIOR)
+    network = ProbabilityNetwork(read)
     eta, decisions = network(z)
     assert eta.dtype == torch.float32
     torch.testing.assert_close(eta, read.probability(z), rtol=3e-7, atol=1e-9, equal_nan=True)
@@ -126,11 +126,11 @@ def assert_reads_alike(reading: ProbabilityModel | None) -> None:
 
 def test_class_aware_sampling_is_undone_where_items_have_no_positive_and_labels_are_never_seen() -> None:
     counts, known = np.array([50.0, 0.0, 3.0, 1.0]), np.full(4, 100.0)
-    reading = reading_of(part(), counts, known, class_aware=True)
+    probability_model = probability_model_of(part(), counts, known, class_aware=True)
     z = torch.tensor([[-9.0, 2.0, -9.0, -9.0], [0.0, 0.0, 0.0, 0.0], [3.0, -5.0, 40.0, -2.0], [-0.4, 0.1, -0.6, -1.2]])
-    network = ReadingNetwork(reading)
+    network = ProbabilityNetwork(probability_model)
     assert network.by_item
-    torch.testing.assert_close(network(z)[0], reading.probability(z), rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(network(z)[0], probability_model.probability(z), rtol=1e-6, atol=1e-12)
 
 
 @given(st.floats(-700, 700), st.floats(-0.999999, 1e6))
@@ -186,7 +186,7 @@ def through_onnxruntime(readings: list[ProbabilityModel], z: np.ndarray) -> list
     """The log-odds of several readings as one file computes them."""
     import onnxruntime
 
-    networks = torch.nn.ModuleList(ReadingNetwork(reading).odds for reading in readings)
+    networks = torch.nn.ModuleList(ProbabilityNetwork(probability_model).odds for probability_model in readings)
 
     class All(torch.nn.Module):
         def forward(self, z: Tensor) -> tuple[Tensor, ...]:
@@ -206,9 +206,9 @@ def test_log_odds_of_links_and_calibrators_keep_their_digits() -> None:
 
 
 def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:
-    reading = fitted(own, "link")
-    assert reading is not None
-    trained = small_run(own).read_by(reading)
+    probability_model = fitted(own, "link")
+    assert probability_model is not None
+    trained = small_run(own).read_by(probability_model)
     done = export_trained(trained, tmp_path / "x.onnx")
     assert done.checked is not None
     assert max(done.checked) <= 1e-6
@@ -226,17 +226,23 @@ def test_log_odds_of_every_loss_keep_their_digits(name: str) -> None:
 
 
 def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
-    readings = [reading.with_prior(PRIOR) for case in cases if (reading := fitted(*case)) is not None]
+    readings = [
+        probability_model.with_prior(PRIOR) for case in cases if (probability_model := fitted(*case)) is not None
+    ]
     g = np.random.default_rng(0)
     z = np.concatenate([np.repeat(np.linspace(-60, 60, 1201)[:, None], 4, 1), g.uniform(-60, 60, (500, 4))])
-    for reading, found in zip(readings, through_onnxruntime(readings, z), strict=True):
+    for probability_model, found in zip(readings, through_onnxruntime(readings, z), strict=True):
         assert not np.isnan(found).any()
         told = np.ones(len(z), bool)
-        if reading.link is not None and reading.link.class_aware is not None:  # what is drawn has Σ σ > 1
-            sampled = replace(reading, base="sampled", to_prior=None).log_odds(z)
+        if (
+            probability_model.link is not None and probability_model.link.class_aware is not None
+        ):  # what is drawn has Σ σ > 1
+            sampled = replace(probability_model, base="sampled", to_prior=None).log_odds(z)
             told = np.abs((1 / (1 + np.exp(-sampled))).sum(1) - 1) > 1e-9  # nearer is noise
             assert told.mean() > 0.8
-        np.testing.assert_allclose(found[told], reading.log_odds(z)[told], rtol=0, atol=1e-5, err_msg=reading.how)
+        np.testing.assert_allclose(
+            found[told], probability_model.log_odds(z)[told], rtol=0, atol=1e-5, err_msg=probability_model.how
+        )
 
 
 # ---- the file
@@ -245,9 +251,9 @@ def assert_digits(cases: list[tuple[Part, str, bool]]) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run with Platt's calibrator, a deployment prior and thresholds, exported."""
-    reading = fitted(part(), "platt")
+    probability_model = fitted(part(), "platt")
     folder = tmp_path_factory.mktemp("run") / "run"
-    saved_run(folder, small_run().read_by(reading.with_prior([0.2, 0.3, float("nan"), 0.1])))
+    saved_run(folder, small_run().read_by(probability_model.with_prior([0.2, 0.3, float("nan"), 0.1])))
     assert export(folder) == folder / "model.onnx"
     return folder
 
@@ -258,7 +264,7 @@ def test_a_file_gives_what_the_run_gives(run: Path) -> None:
     np.testing.assert_array_equal(model.thresholds, trained.thresholds)
     assert model.input == Input("features", (3,))
     assert model.fingerprints == fingerprints(run)
-    assert model.how == trained.reading.how
+    assert model.how == trained.probability_model.how
     data = items(211, seed=5)
     with torch.inference_mode():
         wanted = trained.model(torch.from_numpy(data.inputs)).numpy()
@@ -266,7 +272,7 @@ def test_a_file_gives_what_the_run_gives(run: Path) -> None:
         eta, decisions, logits = model(data.inputs[:n])
         assert eta.dtype == logits.dtype == np.float32
         np.testing.assert_allclose(logits, wanted[:n], atol=1e-5)
-        np.testing.assert_allclose(eta, trained.reading.probability(wanted[:n]), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(eta, trained.probability_model.probability(wanted[:n]), rtol=0, atol=1e-5)
         np.testing.assert_array_equal(decisions, eta >= trained.thresholds.astype(np.float32))
 
 
@@ -305,23 +311,23 @@ def test_a_run_calibrated_anew_is_exported_anew(run: Path, tmp_path: Path) -> No
 
 
 def test_class_aware_sampling_is_undone_in_the_file(tmp_path: Path) -> None:
-    reading = fitted(part(), "link", class_aware=True)
-    done = export_trained(small_run().read_by(reading), tmp_path / "x.onnx")
-    assert done.checked.reading < 1e-6
+    probability_model = fitted(part(), "link", class_aware=True)
+    done = export_trained(small_run().read_by(probability_model), tmp_path / "x.onnx")
+    assert done.checked.probability_model < 1e-6
     eta, _, logits = load_onnx(tmp_path / "x.onnx")(items(300, seed=9).inputs)
-    assert np.abs(replace(reading, base="sampled").probability(logits) - eta).max() > 0.05
+    assert np.abs(replace(probability_model, base="sampled").probability(logits) - eta).max() > 0.05
 
 
 def test_a_wrong_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "x.onnx"
     out.write_bytes(b"before")
-    right = ReadingNetwork.forward
+    right = ProbabilityNetwork.forward
 
-    def wrong(self: ReadingNetwork, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def wrong(self: ProbabilityNetwork, logits: Tensor) -> tuple[Tensor, Tensor]:
         eta, _ = right(self, logits)
         return eta * 0.9999, eta * 0.9999 >= self.thresholds
 
-    monkeypatch.setattr(ReadingNetwork, "forward", wrong)
+    monkeypatch.setattr(ProbabilityNetwork, "forward", wrong)
     with pytest.raises(RuntimeError, match="nothing was written"):
         export_trained(small_run(), out)
     assert out.read_bytes() == b"before"
@@ -450,13 +456,13 @@ def network_run(backbone: str, head: str, kind: str, shape: tuple[int, ...], mir
 def assert_exports(trained: Trained, out: Path) -> None:
     done = export_trained(trained, out)
     assert done.checked.probability <= 1e-5
-    assert done.checked.reading <= 1e-6
+    assert done.checked.probability_model <= 1e-6
     model = load_onnx(out)
     inputs = export_graph.examples(trained, 5, seed=11)
     eta = model(*(x.numpy() for x in inputs))[0]
     with torch.inference_mode():
         wanted = trained.model(inputs if len(inputs) > 1 else inputs[0])
-    np.testing.assert_allclose(eta, trained.reading.probability(wanted).numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(eta, trained.probability_model.probability(wanted).numpy(), rtol=0, atol=1e-5)
     assert np.ptp(eta, axis=0).max() > 0
 
 
@@ -499,7 +505,9 @@ def test_the_lines_of_the_manual_give_the_probabilities_of_the_run(
 
     def run_on(pixels: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            found: np.ndarray = trained.reading.probability(trained.model(torch.from_numpy(pixels)[None])).numpy()
+            found: np.ndarray = trained.probability_model.probability(
+                trained.model(torch.from_numpy(pixels)[None])
+            ).numpy()
         return found
 
     wanted = run_on(decode(tmp_path / "photo.jpg", (32, 32)))

@@ -128,7 +128,7 @@ def test_without_validation_the_last_epoch_is_kept_and_read_by_the_link() -> Non
     x, _ = items()
     run = fit(items(), validation=0)
     assert run.metrics == {}
-    assert run.trained.reading.kind == "link"
+    assert run.trained.probability_model.kind == "link"
     assert np.allclose(run.probability(x), 1 / (1 + np.exp(-run.logits(x).astype(np.float64))), atol=1e-6)
     assert all("validation" not in line for line in run.history)
 
@@ -162,7 +162,7 @@ def test_labels_of_other_items_are_matched_by_name(wrap: Any) -> None:
     turned = ArrayDataset(other[0], Labels(other[1][:, ::-1], NAMES[::-1]))
     first, second = (fit(train, validation=wrap(held), test=wrap(held)) for held in (same, turned))
     assert first.metrics == second.metrics
-    assert first.trained.reading.to_json() == second.trained.reading.to_json()
+    assert first.trained.probability_model.to_json() == second.trained.probability_model.to_json()
     fewer = fit(train, test=wrap(ArrayDataset(other[0], Labels(other[1][:, 1:], NAMES[1:]))))
     assert fewer.metrics["test"]["per_label"][0]["known"] == 0
     assert fewer.metrics["test"]["per_label"][1]["known"] == 80
@@ -195,7 +195,7 @@ def test_auto_is_resolved_by_the_labels_and_said(capsys: pytest.CaptureFixture[s
     assert out.count("epoch ") == 2
     config = load_config(tmp_path / "run" / "config.toml")
     assert config.objective == load_config(None, "wan").objective
-    assert fit(items(), None).trained.reading.loss.kind == "bce"
+    assert fit(items(), None).trained.probability_model.loss.kind == "bce"
 
 
 @pytest.mark.parametrize(
@@ -273,14 +273,14 @@ def test_every_method_trains_on_labels_with_holes(name: str, tmp_path: Path) -> 
 def test_probabilities_undo_what_training_did() -> None:
     """Class-aware sampling is told to the link, and labels assumed negative count as known."""
     x, y = items(unknown=0.3)
-    assert fit((x, y), "resample").trained.reading.link.class_aware is not None
-    assert fit((x, y), "bce").trained.reading.link.class_aware is None
+    assert fit((x, y), "resample").trained.probability_model.link.class_aware is not None
+    assert fit((x, y), "bce").trained.probability_model.link.class_aware is None
     assumed = fit((x, y), "an", validation=0.25)
-    assert assumed.trained.reading.n_known.tolist() == [120] * 3
+    assert assumed.trained.probability_model.n_known.tolist() == [120] * 3
     assert assumed.trained.n_known.sum() < 300
     masking = {"objective": {"masking": {"kind": "plm", "rate": 0.9}}, "train": {"keep": "last"}}
     plm = fit((x, y), "plm", settings={**masking, "optimizer": {"lr": 0.05}})
-    assert len({round(float(w), 6) for part in plm.trained.reading.link.class_weights() for w in part}) > 2
+    assert len({round(float(w), 6) for part in plm.trained.probability_model.link.class_weights() for w in part}) > 2
 
 
 def test_methods_do_learn() -> None:
@@ -364,7 +364,7 @@ def test_ldam_by_softmax_on_single_labels() -> None:
     }
     run = fit((x, y), None, validation=held, test=held, settings=settings)
     assert run.metrics["test"]["single_label"]["accuracy"] > 0.7
-    assert run.trained.reading.has_probability
+    assert run.trained.probability_model.has_probability
     assert run.metrics["test"]["calibration"]["pooled"]["width"]["ece"] < 0.1
     with pytest.raises(ValueError, match=r"softmax.*2 positives|softmax.*positives"):
         fit(items(), None, settings={**CALIBRATED, "objective": settings["objective"]})

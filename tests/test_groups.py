@@ -127,7 +127,7 @@ def test_calibrators_keep_groups_together_too(tmp_path: Path, monkeypatch: pytes
     assert after["log_loss"] == pytest.approx(before["log_loss"], rel=1e-6)
     trained, (logits, targets) = folder.load(), folder.read_folds() or ()
     plain = judge(trained, (torch.tensor(logits), torch.tensor(targets)), EvaluateSettings(), True)
-    eta = trained.reading.out_of_fold(torch.tensor(logits), torch.tensor(targets), folds)
+    eta = trained.probability_model.out_of_fold(torch.tensor(logits), torch.tensor(targets), folds)
     np.testing.assert_array_equal(plain.probabilities.numpy(), eta.numpy())
 
 

@@ -51,25 +51,25 @@ def test_a_promise_is_printed_and_kept_on_held_out_items(place: Path, tmp_path: 
     kept = RunFolder(run).read_metrics()["recalibration"]["promise"]
     assert [row["promised"] for row in kept["labels"]] == [True, True, False]
     trained = RunFolder(run).load()
-    assert (trained.reading.aim.guarantee, trained.reading.aim.confidence) == ("probability", 0.8)
+    assert (trained.probability_model.aim.guarantee, trained.probability_model.aim.confidence) == ("probability", 0.8)
     assert trained.thresholds[2] == 0
     assert 0 < trained.thresholds[0] < 1
     again = json.loads(done("calibrate", run, *RECALL, "--guarantee", "probability", "--confidence", 0.8, "--json").out)
     assert again["promise"] == kept
     plain = json.loads(done("calibrate", run, *RECALL, "--json").out)
     assert "promise" not in plain
-    assert RunFolder(run).load().reading.aim.guarantee == ""
+    assert RunFolder(run).load().probability_model.aim.guarantee == ""
 
 
 def test_kept_calibrators_promise_on_other_items_all_of_which_count(place: Path, tmp_path: Path) -> None:
     run = shutil.copytree(place / "loop", tmp_path / "run")
-    before = RunFolder(run).load().reading
+    before = RunFolder(run).load().probability_model
     new = ("--data", place / "new.csv", "--keep", *RECALL, "--guarantee", "expected", "--json")
     printed = json.loads(done("calibrate", run, *new).out)
     assert printed["thresholds"]["items"] == 300
     assert printed["promise"]["guarantee"] == "expected"
     assert "confidence" not in printed["promise"]
-    after = RunFolder(run).load().reading
+    after = RunFolder(run).load().probability_model
     assert after.how == before.how
     assert np.array_equal(after.counts, before.counts)
     half = json.loads(done("calibrate", run, *new[:2], *new[3:], "--holdout", 0.25).out)

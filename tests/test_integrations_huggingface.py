@@ -63,13 +63,13 @@ def test_the_loss_is_the_objectives(tmp_path: Path) -> None:
     trainer.train()
     assert objective.epoch == 1
     with pytest.raises(ValueError, match="calibrate before"):
-        huggingface.load_reading(tmp_path)
-    reading = trainer.calibrate(data)
+        huggingface.load_probability_model(tmp_path)
+    probability_model = trainer.calibrate(data)
     trainer.save_model(str(tmp_path))
-    kept = huggingface.load_reading(tmp_path)
+    kept = huggingface.load_probability_model(tmp_path)
     logits = z.detach().float()
-    assert np.allclose(kept.probability(logits), reading.probability(logits), atol=1e-6)
-    assert np.array_equal(kept.thresholds, reading.thresholds)
+    assert np.allclose(kept.probability(logits), probability_model.probability(logits), atol=1e-6)
+    assert np.array_equal(kept.thresholds, probability_model.thresholds)
 
 
 @pytest.mark.parametrize("labels", [np.array([[1, -100], [0, -1]]), torch.tensor([[1, -100], [0, -1]])])

@@ -78,11 +78,11 @@ def test_files(name: str, kind: str, tmp_path: Path) -> None:
     from steelyard.export.runtime import load_onnx
 
     loss = (LOSSES | OTHERS).get(name, LOSSES["BCE"])
-    reading = fitted(loss, kind)
-    if reading is None:
+    probability_model = fitted(loss, kind)
+    if probability_model is None:
         pytest.skip("its loss has no link")
     trained = network_run("mlp", "linear", "features", (3,)) if name == "a hidden layer" else small_run(loss)
-    export_trained(trained.read_by(reading.with_prior(PRIOR)), tmp_path / "x.onnx")
+    export_trained(trained.read_by(probability_model.with_prior(PRIOR)), tmp_path / "x.onnx")
     x = items(6).inputs.copy()
     x[2, 1] = np.nan
     eta, decided, logits = load_onnx(tmp_path / "x.onnx")(x)

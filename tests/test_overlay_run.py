@@ -39,14 +39,14 @@ def test_the_prior_is_that_of_items_in_twos() -> None:
     images, values = bars(400)
     prior = values.mean(0)
     plain = fit((images, values), "bce", validation=0.0, settings=SETTINGS, verbose=False)
-    np.testing.assert_allclose(plain.trained.reading.prior, 1 - (1 - prior) ** 2)
+    np.testing.assert_allclose(plain.trained.probability_model.prior, 1 - (1 - prior) ** 2)
     even = fit(
         (images, values), "bce", validation=0.0, settings=changed(sampler={"kind": "class_aware"}), verbose=False
     )
-    np.testing.assert_allclose(even.trained.reading.prior, 1 - 0.75**2)
+    np.testing.assert_allclose(even.trained.probability_model.prior, 1 - 0.75**2)
     some = changed(augment={"overlay": 0.5})
     alone = fit((images, values), "bce", validation=0.0, settings=some, verbose=False)
-    np.testing.assert_allclose(alone.trained.reading.prior, prior)  # most items are still single ones
+    np.testing.assert_allclose(alone.trained.probability_model.prior, prior)  # most items are still single ones
     assert [run.trained.single_label for run in (plain, even, alone)] == [False, False, True]
 
 

@@ -32,13 +32,13 @@ from training_jobs import forked, waited
 
 def expected(trained: Trained, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with torch.inference_mode():
-        eta = trained.reading.probability(trained.model(torch.from_numpy(x))).numpy()
+        eta = trained.probability_model.probability(trained.model(torch.from_numpy(x))).numpy()
     return eta, eta >= trained.thresholds.astype(np.float32)
 
 
 def run() -> Trained:
     trained = small_run(part("focal"))
-    return trained.read_by(replace(trained.reading, chosen_thresholds=np.array([0.5, 0.3, np.inf, 0.05])))
+    return trained.read_by(replace(trained.probability_model, chosen_thresholds=np.array([0.5, 0.3, np.inf, 0.05])))
 
 
 class Some(Inputs):

@@ -291,7 +291,7 @@ def test_a_named_recipe_on_features_is_fitted_to_convergence(
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["converged"]
     assert not (tmp_path / "run" / "race.json").exists()
-    assert run.trained.reading.loss.kind == "spa"
+    assert run.trained.probability_model.loss.kind == "spa"
     assert run.metrics["validation"]["items"] == 200
 
 

@@ -514,8 +514,8 @@ def test_a_name_that_ends_in_pdf_gets_the_plots_of_the_page(tmp_path: Path):
 def test_a_run_page_shows_the_numbers_of_its_labels(tmp_path: Path):
     e = made(8, 300)
     metrics = measured(e)
-    reading = {"kind": "platt", "how": "platt fitted to z", "out_of_fold": True}
-    found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": reading}, epochs(1))
+    probability_model = {"kind": "platt", "how": "platt fitted to z", "out_of_fold": True}
+    found = run_page(tmp_path, e, {**metrics, "notes": ["beware of <this>"], "reading": probability_model}, epochs(1))
     row = next(line for line in re.sub(r"<[^>]*>", " ", found.source).splitlines() if "label 7" in line)
     wanted = metrics["per_label"][7]
     ap, ace, brier, precision, recall, f1 = (
@@ -645,11 +645,11 @@ def test_any_names_make_a_page(tmp_path_factory: pytest.TempPathFactory, names: 
 def test_a_judged_model_becomes_what_a_page_draws(has: bool):
     e = made(3, 10)
     trained: Any = SimpleNamespace(names=tuple(e.names), counts=e.counts.astype(np.float64))
-    reading = SimpleNamespace(has_probability=has, thresholds=np.full(3, 0.3))
+    probability_model = SimpleNamespace(has_probability=has, thresholds=np.full(3, 0.3))
     arrays = {name: torch.from_numpy(getattr(e, name)) for name in ("targets", "probabilities", "logits")}
     section: Any = SimpleNamespace(head_at=50, tail_below=5, bins=7)
     ranks = torch.rand(10, 3)
-    found = evaluated_of(trained, SimpleNamespace(reading=reading, ranks=ranks, **arrays), section)  # type: ignore[arg-type]
+    found = evaluated_of(trained, SimpleNamespace(probability_model=probability_model, ranks=ranks, **arrays), section)  # type: ignore[arg-type]
     assert (found.head, found.tail, found.bins, found.threshold(1)) == (50, 5, 7, 0.3 if has else None)
     np.testing.assert_array_equal(found.scores, e.probabilities if has else e.logits)
     np.testing.assert_array_equal(found.ranking, ranks if has else e.logits)

@@ -29,14 +29,14 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
     x = torch.from_numpy(data.inputs)
     with torch.inference_mode():
         z = trained.model(x)
-    fitted = trained.reading.fit(z, data.labels.values, "platt")
+    fitted = trained.probability_model.fit(z, data.labels.values, "platt")
     fitted = fitted.with_thresholds(Aim("f1"), fitted.out_of_fold(z, data.labels.values), data.labels.values)
     trained = trained.read_by(fitted)
     run = saved_run(tmp_path / "run", trained)
     loaded = RunFolder(str(run.path)).load()
     with torch.inference_mode():
         assert torch.equal(loaded.model(x), z)
-    assert torch.equal(loaded.reading.probability(z), trained.reading.probability(z))
+    assert torch.equal(loaded.probability_model.probability(z), trained.probability_model.probability(z))
     for name in ("counts", "n_known", "prior", "thresholds"):
         assert np.array_equal(getattr(loaded, name), getattr(trained, name))
     assert loaded.names == trained.names
@@ -248,7 +248,7 @@ def test_killed_while_writing_every_file_is_whole(tmp_path: Path) -> None:
             try:
                 while True:
                     run.write_model(trained.model, trained.names, trained.counts, trained.n_known, False)
-                    run.write_reading(trained.reading)
+                    run.write_probability_model(trained.probability_model)
                     run.write_metrics({"validation": {"items": 3}})
             finally:
                 os._exit(1)

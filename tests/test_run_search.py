@@ -167,7 +167,7 @@ def test_the_index_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(ValueError, match="has no index yet: make one with steelyard predict"):
         open_index(run.path)
     data = items(30)
-    eta = trained.reading.probability(trained.model(torch_of(data)).detach()).numpy()
+    eta = trained.probability_model.probability(trained.model(torch_of(data)).detach()).numpy()
     paths = [tmp_path / "photos" / f"{i}.jpg" if i else None for i in range(30)]
     index_of(run.load(), data.labels.ids, eta, paths, run / "index").close()
     index_of(run.load(), data.labels.ids, eta, paths, run / "index").close()  # again: it is replaced

@@ -133,8 +133,8 @@ HOSTILE = ("dog", "Dog", "a`b.c, (d)={e}\n;", "probability:dog")
 
 def run() -> Trained:
     trained = small_run(part("focal"))
-    reading = replace(trained.reading, chosen_thresholds=np.array([0.5, 0.3, np.inf, 0.05]))
-    return replace(trained.read_by(reading), names=HOSTILE)
+    probability_model = replace(trained.probability_model, chosen_thresholds=np.array([0.5, 0.3, np.inf, 0.05]))
+    return replace(trained.read_by(probability_model), names=HOSTILE)
 
 
 def same(found: Path, wanted: Path) -> None:

@@ -15,7 +15,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from run_data import write_table
-from small_run import part, reading_of
+from small_run import part, probability_model_of
 from steelyard.calibrate.aim import Aim
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.report.headline import probability
@@ -48,15 +48,17 @@ def rare_labels(n: int = 1000, seed: int = 0) -> tuple[ProbabilityModel, np.ndar
     z = rng.normal(size=(n, 5)) * np.array([0.05, 2, 2, 2, 2]) + np.log(FREQUENCY / (1 - FREQUENCY))
     y = (rng.random(z.shape) < expit(z)).astype(np.int8)
     y[:2, 0] = 1
-    fitted = reading_of(part(), np.round(expit(z).mean(0) * N_TRAIN), N_TRAIN).fit(z + 1.5, y, "platt")
+    fitted = probability_model_of(part(), np.round(expit(z).mean(0) * N_TRAIN), N_TRAIN).fit(z + 1.5, y, "platt")
     return fitted, fitted.out_of_fold(z + 1.5, y), y
 
 
 def table_of(aim: Aim) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
     fitted, eta, y = rare_labels()
-    reading = fitted.with_thresholds(aim, eta, y)
-    table = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta)), torch.from_numpy(y))
-    return table, eta, y, reading.thresholds
+    probability_model = fitted.with_thresholds(aim, eta, y)
+    table = threshold_rows(
+        probability_model, NAMES, torch.from_numpy(probability_model.decisions(eta)), torch.from_numpy(y)
+    )
+    return table, eta, y, probability_model.thresholds
 
 
 def printed(table: dict[str, Any], width: int = 120) -> str:
@@ -107,19 +109,23 @@ def test_a_precision_that_cannot_be_reached_is_named() -> None:
 
 def test_recall_below_the_target_is_marked() -> None:
     fitted, eta, y = rare_labels()
-    reading = fitted.with_thresholds(Aim("recall", 0.9), eta, y)
-    shifted = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta * 0.5)), torch.from_numpy(y))
+    probability_model = fitted.with_thresholds(Aim("recall", 0.9), eta, y)
+    shifted = threshold_rows(
+        probability_model, NAMES, torch.from_numpy(probability_model.decisions(eta * 0.5)), torch.from_numpy(y)
+    )
     assert shifted["labels"][3]["reached"] is False
     assert "below target" in printed(shifted)
-    unknown = threshold_rows(reading, NAMES, torch.from_numpy(reading.decisions(eta)), torch.full((1000, 5), -1))
+    unknown = threshold_rows(
+        probability_model, NAMES, torch.from_numpy(probability_model.decisions(eta)), torch.full((1000, 5), -1)
+    )
     assert unknown["labels"][3]["recall"] is None
 
 
 def test_the_table_on_a_terminal_is_short_and_rarest_first() -> None:
-    reading = reading_of(part(), np.arange(50, 0, -1), 100).with_thresholds(Aim("half"))
+    probability_model = probability_model_of(part(), np.arange(50, 0, -1), 100).with_thresholds(Aim("half"))
     names = [f"label\x1b{c}" for c in range(50)]
     y = torch.zeros(10, 50, dtype=torch.int8)
-    table = threshold_rows(reading, names, torch.zeros(10, 50, dtype=torch.bool), y)
+    table = threshold_rows(probability_model, names, torch.zeros(10, 50, dtype=torch.bool), y)
     text = printed(table)
     assert "\x1b" not in text
     lines = [line for line in text.splitlines() if line.startswith("label·")]

@@ -87,12 +87,12 @@ def auto_scores(trial: Trial) -> Measured:
         "mAP@y": 100 * mean_average_precision(z, t),
         "mAP@x": 100 * float(average_precision(z, t, per="item").nanmean()),
     }
-    each = {"": trial.reading}
-    if trial.reading.link is not None:
+    each = {"": trial.probability_model}
+    if trial.probability_model.link is not None:
         each[" by the link"] = trial.by_link
-    for how, reading in each.items():
-        if reading.has_probability:
-            error = calibration_error(reading.probability(z), t)
+    for how, probability_model in each.items():
+        if probability_model.has_probability:
+            error = calibration_error(probability_model.probability(z), t)
             values |= {f"ACE{how}": 100 * float(error.ace), f"MCE{how}": 100 * float(error.mce)}
             if not how:
                 values["ACE by chance"] = 100 * error_by_chance(error.bins).ace
@@ -523,10 +523,12 @@ def reader(track: Track, rare: Tensor, n_views: int = len(VIEWS)) -> Callable[[T
     def readings_by_sets(trial: Trial) -> Measured:
         each = trial.logits.view(n_views, -1, trial.logits.shape[1])
         logits, targets = each[0], trial.targets[: each.shape[1]]
-        there = deployment(ESTIMATE, replace(trial.reading, sets=None), trial.names, logits).of(trial.reading)
+        there = deployment(ESTIMATE, replace(trial.probability_model, sets=None), trial.names, logits).of(
+            trial.probability_model
+        )
         plain, shifted = torch.sigmoid(logits), there.probability(logits)
-        alone = by_label_sets(trial.reading.log_odds(logits.double()))
-        views = alone if n_views == 1 else by_label_sets(trial.reading.log_odds(each.mean(0).double()))
+        alone = by_label_sets(trial.probability_model.log_odds(logits.double()))
+        views = alone if n_views == 1 else by_label_sets(trial.probability_model.log_odds(each.mean(0).double()))
         read = ((plain, plain >= 0.5), (shifted, shifted >= 0.5), alone, views)
         return _scored(dict(zip(TRACK_READINGS, read, strict=True)), targets, rare)
 

@@ -52,8 +52,10 @@ def db_scores(trial: Trial) -> Measured:
     ap = 100 * average_precision(trial.logits, trial.targets).numpy()
     groups = {"mAP": np.arange(len(ap))} | {f"mAP {name}": at for name, at in label_groups(trial.counts).items()}
     values = {name: _mean(ap[at]) for name, at in groups.items()}
-    if trial.reading.has_probability:
-        values["ACE"] = 100 * float(calibration_error(trial.reading.probability(trial.logits), trial.targets).ace)
+    if trial.probability_model.has_probability:
+        values["ACE"] = 100 * float(
+            calibration_error(trial.probability_model.probability(trial.logits), trial.targets).ace
+        )
     return Measured(values, {"ap": [float(x) if np.isfinite(x) else None for x in ap]})
 
 

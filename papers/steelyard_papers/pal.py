@@ -154,8 +154,10 @@ def pal_scores(trial: Trial) -> Measured:
     ap = 100 * average_precision(trial.logits, trial.targets).numpy()
     rarest = ap[rarest_labels(trial.counts, max(1, len(ap) // 5))]
     values = {"mAP": float(np.nanmean(ap)), RAREST: float(np.nanmean(rarest)) if np.isfinite(rarest).any() else None}
-    if trial.reading.has_probability:
-        values["ACE"] = 100 * float(calibration_error(trial.reading.probability(trial.logits), trial.targets).ace)
+    if trial.probability_model.has_probability:
+        values["ACE"] = 100 * float(
+            calibration_error(trial.probability_model.probability(trial.logits), trial.targets).ace
+        )
     return Measured(values)
 
 

@@ -243,7 +243,7 @@ def held_out_loss(trial: Trial) -> float:
     A loss without a link is read by σ after one temperature, fitted to the same items.
     """
     z, t = trial.outputs["validation"]
-    if trial.reading.link is not None:
+    if trial.probability_model.link is not None:
         odds = torch.as_tensor(trial.by_link.log_odds(z.double()))
     else:
         odds = torch.logit(Temperature("pooled").fit(z, t)(z).double())
@@ -265,7 +265,7 @@ def at_chosen_epoch(trial: Trial) -> tuple[Trial, list[Trial], int]:
 def readings(trial: Trial) -> dict[str, Tensor]:
     """Return the probabilities (N, L) of the test items, by the ways in which the loss can be read."""
     found = {SIGMA: torch.sigmoid(trial.logits)}
-    if trial.reading.link is not None:
+    if trial.probability_model.link is not None:
         found[LINK] = torch.as_tensor(trial.by_link.probability(trial.logits))
     if "validation" in trial.outputs:
         found[TEMPERATURE] = Temperature("pooled").fit(*trial.outputs["validation"])(trial.logits)
@@ -503,7 +503,9 @@ def _reliability(setup: Setup, job: Job) -> Result:
 def _retrieval(setup: Setup, job: Job) -> Result:
     source, chosen, parts = present(job.data_root, setup.sets)[0], _chosen(job, FIGURE3), []
     for how, measure in ((SIGMA, spa_retrieval_by_sigma), (LINK, spa_retrieval_by_link)):
-        if table := {name: reading for name, reading in chosen.items() if reading[1] == how}:
+        if table := {
+            name: probability_model for name, probability_model in chosen.items() if probability_model[1] == how
+        }:
             plain = replace(job, rows=())
             runs = _studied(plain, source, setup, table, measure)
             parts.append(_read(plain, runs, table, ("retrieval mAP",)))
@@ -755,8 +757,10 @@ _MINIMISER = "what the minimiser of each loss says of the probability, in per ce
 _ERROR = "calibration error against accuracy after every epoch"
 _ASKED = "answers to questions about images: accuracy and calibration"
 _counts = partial(counted, IN_TABLE2.columns, SETS)
-_TABLE3, _, _FIGURE1, *_ = _trained(FINE_TUNING, "", _OWN_RATE, 60)
-_, _TABLE4, _, _FIGURE3, _FIGURE4 = _trained(Setup(FINE), "", _ONE_RATE, 60)
+_WITH_OWN_RATES = _trained(FINE_TUNING, "", _OWN_RATE, 60)
+_WITH_ONE_RATE = _trained(Setup(FINE), "", _ONE_RATE, 60)
+_TABLE3, _FIGURE1 = _WITH_OWN_RATES[0], _WITH_OWN_RATES[2]
+_TABLE4, _FIGURE3, _FIGURE4 = _WITH_ONE_RATE[1], _WITH_ONE_RATE[3], _WITH_ONE_RATE[4]
 _along3 = partial(_along, at_held_out(TABLE3))
 _fig2 = lambda job: Result(figure={"losses": list(LOSSES)})  # noqa: E731
 

@@ -26,7 +26,7 @@ from steelyard.data.dataset import ArrayDataset, ImageDataset
 from steelyard.data.subset import Subset
 from steelyard.folder.run_folder import RunFolder
 from steelyard.run.datasets import Datasets, given_datasets
-from steelyard.run.finish import outputs_of, reading_of, versions
+from steelyard.run.finish import outputs_of, probability_model_of, versions
 from steelyard.run.learn import Follow, TrainRequest
 from steelyard.run.resume import FREE, facts
 from steelyard.run.train import learn
@@ -69,7 +69,7 @@ class Trial:
     names: tuple[str, ...]
     counts: NDArray[np.float64]
     n_known: NDArray[np.float64]
-    reading: ProbabilityModel
+    probability_model: ProbabilityModel
     outputs: dict[str, tuple[Tensor, Tensor]]
     history: list[dict[str, Any]]
     facts: dict[str, Any]
@@ -93,7 +93,7 @@ class Trial:
     @property
     def by_link(self) -> ProbabilityModel:
         """The conversion by the link of the objective alone, without what was fitted to held-out items."""
-        return self.reading.fit(self.logits[:0], self.targets[:0], "link")
+        return self.probability_model.fit(self.logits[:0], self.targets[:0], "link")
 
     @property
     def logits(self) -> Tensor:
@@ -219,7 +219,7 @@ def _train(config: Config, datasets: Datasets, folder: Path, console: Console, n
         part: outputs_of(learned.learner, getattr(learned.datasets, part), config, learned.device) for part in PARTS
     }
     labels = learned.datasets.train.labels
-    run.write_reading(reading_of(config, learned.objective, labels, pairs["validation"]))
+    run.write_probability_model(probability_model_of(config, learned.objective, labels, pairs["validation"]))
     kept = {part: pair for part, pair in pairs.items() if pair is not None}
     tensors = {f"{part}/{name}": pair[i] for part, pair in kept.items() for i, name in enumerate(("logits", "targets"))}
     save_tensors(folder / "outputs.safetensors", tensors, {})

@@ -205,7 +205,7 @@ def test_calibration_is_that_of_the_run_s_own_probabilities(smoke: Callable[...,
     assert result.notes[0].startswith("auto chooses the recipe ")
     (folder,) = (out / "runs").iterdir()
     trial = read(folder)
-    eta = np.asarray(trial.reading.probability(trial.logits), np.float64).ravel()
+    eta = np.asarray(trial.probability_model.probability(trial.logits), np.float64).ravel()
     truth = trial.targets.numpy().ravel()
     bins = np.minimum((eta * 15).astype(int), 14)
     gaps = [abs(eta[bins == b].mean() - truth[bins == b].mean()) for b in range(15) if (bins == b).any()]

@@ -122,7 +122,7 @@ class Said:
     logits: torch.Tensor
     targets: torch.Tensor
     counts: Any = field(default_factory=lambda: np.array([150, 100, 99, 20, 19, 1]))
-    reading: Any = field(default_factory=lambda: SimpleNamespace(has_probability=False))
+    probability_model: Any = field(default_factory=lambda: SimpleNamespace(has_probability=False))
 
 
 def test_scores_are_means_of_the_labels_of_each_group() -> None:
@@ -135,7 +135,7 @@ def test_scores_are_means_of_the_labels_of_each_group() -> None:
     wanted = {"mAP": ap.mean(), "mAP head": ap[:2].mean(), "mAP medium": ap[2:4].mean(), "mAP tail": ap[4:].mean()}
     assert found.values == pytest.approx(wanted)
     says = SimpleNamespace(has_probability=True, probability=lambda z: torch.full_like(z, 0.5))
-    known = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y), reading=says))  # type: ignore[arg-type]
+    known = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y), probability_model=says))  # type: ignore[arg-type]
     assert known.values["ACE"] == pytest.approx(100 * abs(0.5 - y.mean()))
     y[:, 5] = 0
     found = db.db_scores(Said(torch.from_numpy(z), torch.from_numpy(y)))  # type: ignore[arg-type]

@@ -246,9 +246,11 @@ def test_the_prior_of_other_items_is_found_without_their_labels() -> None:
     logits = torch.from_numpy((3 * signal + np.log(prior / (1 - prior))).astype(np.float32))
     counts, known = 10000 * prior, np.full(3, 10000.0)
     objective = Objective(BCE())
-    reading = ProbabilityModel.of_objective(objective, ObjectiveSettings().loss, counts, known)
-    one = SimpleNamespace(logits=logits, targets=torch.from_numpy(y.astype(np.int8)), counts=counts, reading=reading)
-    one.names, one.by_link = ("a", "b", "c"), reading
+    probability_model = ProbabilityModel.of_objective(objective, ObjectiveSettings().loss, counts, known)
+    one = SimpleNamespace(
+        logits=logits, targets=torch.from_numpy(y.astype(np.int8)), counts=counts, probability_model=probability_model
+    )
+    one.names, one.by_link = ("a", "b", "c"), probability_model
     found = beyond.readings(one).values
     f1 = f1_score(y, logits.numpy() >= 0, average="macro")
     assert found["F1, σ"] == pytest.approx(found["F1, link"]) == pytest.approx(100 * f1)

@@ -84,8 +84,12 @@ def test_label_sets_are_read_without_the_labels_of_the_items() -> None:
     counts = 1000 * here.frequencies[0].numpy()
     views = torch.cat([z + 0.5 * torch.randn(z.shape, generator=torch.Generator().manual_seed(0)) for _ in VIEWS[1:]])
     targets = torch.from_numpy(y)
-    reading = ProbabilityModel.of_objective(Objective(BCE()), ObjectiveSettings().loss, counts, np.full(4, 1000.0))
-    done = SimpleNamespace(logits=torch.cat([z, views]), targets=targets, names=tuple("abcd"), reading=reading)
+    probability_model = ProbabilityModel.of_objective(
+        Objective(BCE()), ObjectiveSettings().loss, counts, np.full(4, 1000.0)
+    )
+    done = SimpleNamespace(
+        logits=torch.cat([z, views]), targets=targets, names=tuple("abcd"), probability_model=probability_model
+    )
     track = Track({}, None, here, 1.0)  # type: ignore[arg-type]
     rare = torch.tensor([2, 3])
     found = reader(track, rare)(done).values  # type: ignore[arg-type]

@@ -283,7 +283,7 @@ def test_retrieval_is_the_mean_over_queries(trials: dict[str, Trial]) -> None:
         trial,
         folder=Path("none of its epochs"),
         outputs={"test": (trial.logits[:, :4], (trial.targets[:, :4] > 0).to(torch.int8))},
-        reading=replace(trial.reading, link=None),
+        probability_model=replace(trial.probability_model, link=None),
     )
     found = spa.spa_retrieval_by_sigma(few)
     eta, y = torch.sigmoid(few.logits).double().numpy(), few.targets.numpy()
@@ -310,7 +310,7 @@ def test_answers_are_scored_by_how_many_people_gave_them() -> None:
 
         outputs: ClassVar[dict[str, Any]] = {}
 
-        class reading:
+        class probability_model:
             link = None
 
     found = spa.spa_answers(Said())  # type: ignore[arg-type]

@@ -287,7 +287,9 @@ def test_the_reading_undoes_the_masking(tmp_path: Path) -> None:
     one = read(next((tmp_path / "runs").iterdir()))
     shift = np.log(np.array(one.history[-1]["plm_ratio"]) / (one.counts / (one.n_known - one.counts)))
     assert np.abs(shift).max() > 0.1
-    np.testing.assert_allclose(one.reading.log_odds(one.logits), one.logits - torch.from_numpy(shift), atol=1e-4)
+    np.testing.assert_allclose(
+        one.probability_model.log_odds(one.logits), one.logits - torch.from_numpy(shift), atol=1e-4
+    )
 
 
 def test_a_rate_with_which_ratios_run_away_still_gives_numbers(tmp_path: Path) -> None:

@@ -55,8 +55,10 @@ def is_run(path: str | os.PathLike[str]) -> bool:
 def of_run(run: str | os.PathLike[str], console: Console | None = None) -> AuditData:
     """Return the training items of a run with its out-of-fold probabilities, or else its validation items."""
     trained, config = RunFolder(run).load(), run_config(run)
-    if not trained.reading.has_probability:
-        raise ValueError(f"{run} has no probabilities, since {trained.reading.why}: run steelyard calibrate first")
+    if not trained.probability_model.has_probability:
+        raise ValueError(
+            f"{run} has no probabilities, since {trained.probability_model.why}: run steelyard calibrate first"
+        )
     if not config.data.path or not Path(config.data.path).exists():
         raise ValueError(
             f"the data of the run, {config.data.path or 'given in Python'}, is not there: put it back, or audit data "

@@ -32,7 +32,7 @@ class Checked(NamedTuple):
     """|Δη| of the same inputs."""
     logit: float
     """|Δz| of the same inputs, in parts of the largest |z| or of 1."""
-    reading: float
+    probability_model: float
     """|Δη| of the same logits, between −10,000 and 10,000, less the effect of a trillionth of a logit."""
 
 
@@ -50,22 +50,22 @@ def check(proto: Any, trained: Trained) -> Checked:
         eta, decided, z = session.run(list(OUTPUTS), fed)
         expected = _logits(trained, inputs)
         largest = max(1.0, float(np.abs(expected).max()))
-        apart = _apart(eta, trained.reading.probability(expected))
-        result.append(Checked(apart, _apart(z, expected) / largest, _read_apart(trained.reading, z, eta)))
+        apart = _apart(eta, trained.probability_model.probability(expected))
+        result.append(Checked(apart, _apart(z, expected) / largest, _read_apart(trained.probability_model, z, eta)))
         if result[-1].probability > TOLERANCE and result[-1].logit > TOLERANCE:
             rounding = max(rounding, _apart(_logits(trained, inputs, torch.float64), expected) / largest)
-        if (decided != trained.reading.decisions(eta)).any():
+        if (decided != trained.probability_model.decisions(eta)).any():
             raise RuntimeError("decisions of the exported file differ from its thresholds: nothing was written")
     rows = np.repeat(np.array(_GRID, np.float32)[:, None], len(trained.names), 1)
     rows = np.concatenate([rows, np.random.default_rng(0).normal(0, 4, (256, rows.shape[1])).astype(np.float32)])
     eta = session_of(after_logits(proto).SerializeToString(), _CANNOT_RUN).run(["probabilities"], {"logits": rows})[0]
-    result.append(Checked(0.0, 0.0, _read_apart(trained.reading, rows, eta)))
+    result.append(Checked(0.0, 0.0, _read_apart(trained.probability_model, rows, eta)))
     worst = Checked(*map(max, zip(*result, strict=True)))
     as_rounded = worst.logit <= max(TOLERANCE, 10 * rounding)
-    if not (worst.reading <= TOLERANCE and (worst.probability <= TOLERANCE or as_rounded)):
+    if not (worst.probability_model <= TOLERANCE and (worst.probability <= TOLERANCE or as_rounded)):
         raise RuntimeError(
-            f"the exported file gives probabilities up to {max(worst.probability, worst.reading):.2g} from those of "
-            f"the run (logits up to {worst.logit:.2g} of the largest): nothing was written"
+            f"the exported file gives probabilities up to {max(worst.probability, worst.probability_model):.2g} from "
+            f"those of the run (logits up to {worst.logit:.2g} of the largest): nothing was written"
         )
     return worst
 
@@ -126,12 +126,12 @@ def _apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.where(np.isnan(distance), np.inf, distance).max(initial=0))
 
 
-def _read_apart(reading: ProbabilityModel, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
+def _read_apart(probability_model: ProbabilityModel, logits: NDArray[np.float32], eta: NDArray[np.float32]) -> float:
     """Return the largest error of η given logits, except where η depends on the last digits of the logits.
 
     It does in places: class-aware sampling leaves almost nothing to tell η by where Σ σ is almost 1.
     """
     z = logits.astype(np.float64)
-    low, high = (reading.probability(z * factor) for factor in (1 - 1e-12, 1 + 1e-12))
-    beyond = np.abs(eta.astype(np.float64) - reading.probability(logits)) - np.abs(high - low)
+    low, high = (probability_model.probability(z * factor) for factor in (1 - 1e-12, 1 + 1e-12))
+    beyond = np.abs(eta.astype(np.float64) - probability_model.probability(logits)) - np.abs(high - low)
     return float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0))

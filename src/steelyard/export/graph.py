@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.export.trace import ReadingNetwork
+from steelyard.export.trace import ProbabilityNetwork
 from steelyard.folder.run_folder import Trained
 from steelyard.models import Model
 from steelyard.predict.inputs import side_of
@@ -27,9 +27,9 @@ INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "
 class _Whole(nn.Module):
     """A model, followed by its probability model."""
 
-    def __init__(self, model: Model, reading: ProbabilityModel) -> None:
+    def __init__(self, model: Model, probability_model: ProbabilityModel) -> None:
         super().__init__()
-        self.model, self.reading = model, ReadingNetwork(reading)
+        self.model, self.probability_model = model, ProbabilityNetwork(probability_model)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return η, decisions and logits; all NaN for an item with NaN, which onnxruntime's ReLU turns into 0."""
@@ -37,13 +37,13 @@ class _Whole(nn.Module):
         for x in inputs:
             if x.is_floating_point():
                 logits = torch.where(x.isnan().flatten(1).any(1, keepdim=True), torch.nan, logits)
-        eta, decisions = self.reading(logits)
+        eta, decisions = self.probability_model(logits)
         return eta, decisions, logits
 
 
 def graph_of(trained: Trained) -> Any:
     """Return a model and its probability model as an ONNX model for any batch size, or raise."""
-    network = _Whole(trained.model.cpu().eval(), trained.reading).eval()
+    network = _Whole(trained.model.cpu().eval(), trained.probability_model).eval()
     inputs = examples(trained, 2)
     batch = torch.export.Dim("batch", min=1)
     try:

@@ -105,7 +105,7 @@ def described(trained: Trained, prints: Mapping[str, str]) -> dict[str, str]:
         "fingerprints": dict(prints),
     }
     texts = {key: json.dumps(value, ensure_ascii=False, allow_nan=False) for key, value in content.items()}
-    plain = {"format": FORMAT, "version": str(VERSION), "probabilities": trained.reading.how}
+    plain = {"format": FORMAT, "version": str(VERSION), "probabilities": trained.probability_model.how}
     return {f"steelyard.{key}": value for key, value in {**plain, **texts}.items()}
 
 

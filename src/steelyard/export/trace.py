@@ -55,7 +55,7 @@ PRIMITIVES: dict[Any, Callable[..., Any]] = {
 
 
 @final
-class ReadingNetwork(nn.Module):
+class ProbabilityNetwork(nn.Module):
     """From logits (B, L) to η, float32, and decisions, bool, as a `ProbabilityModel` makes them.
 
     Link, calibrator and prior shift are traced as they are, also those of a loss that is not of this package.
@@ -65,20 +65,20 @@ class ReadingNetwork(nn.Module):
 
     thresholds: Tensor
 
-    def __init__(self, reading: ProbabilityModel) -> None:
+    def __init__(self, probability_model: ProbabilityModel) -> None:
         super().__init__()
-        if not reading.has_probability:
+        if not probability_model.has_probability:
             raise ValueError(
-                f"there are no probabilities to export, since {reading.why}: run steelyard calibrate first"
+                f"there are no probabilities to export, since {probability_model.why}: run steelyard calibrate first"
             )
-        if reading.sets_there is not None:
+        if probability_model.sets_there is not None:
             raise ValueError(
                 "probabilities are read by label sets, which cannot be written for ONNX: write the frequency of each "
                 "label to a file, then steelyard calibrate RUN --keep --deploy-prior FILE"
             )
-        self.odds = traced(reading.odds_of, reading.n_labels)
-        self.register_buffer("thresholds", torch.from_numpy(reading.thresholds.copy()).float())
-        self.by_item = _hang_together(reading)
+        self.odds = traced(probability_model.odds_of, probability_model.n_labels)
+        self.register_buffer("thresholds", torch.from_numpy(probability_model.thresholds.copy()).float())
+        self.by_item = _hang_together(probability_model)
 
     def forward(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return η (B, L), float32, never rounded up to 1, and which labels are decided present.
@@ -93,11 +93,11 @@ class ReadingNetwork(nn.Module):
         return torch.where(broken, torch.nan, eta), (eta >= self.thresholds) & ~broken
 
 
-def _hang_together(reading: ProbabilityModel) -> bool:
+def _hang_together(probability_model: ProbabilityModel) -> bool:
     """Return whether NaN at one label makes another label NaN; some row has NaN at the first of any two labels."""
-    label = torch.arange(reading.n_labels)
+    label = torch.arange(probability_model.n_labels)
     broken = torch.stack([(label >> bit) % 2 == side for bit in range(len(label).bit_length()) for side in (0, 1)])
-    odds = reading.odds_of(torch.where(broken, torch.nan, 0.0).double())
+    odds = probability_model.odds_of(torch.where(broken, torch.nan, 0.0).double())
     return bool((odds.isnan() & ~broken).any())
 
 

@@ -48,7 +48,7 @@ class Trained:
     """A trained model and everything needed to use it."""
 
     model: Model
-    reading: ProbabilityModel
+    probability_model: ProbabilityModel
     """Maps its logits to probabilities and decisions."""
     names: tuple[str, ...]
     """Of the labels, in the order of its logits."""
@@ -74,11 +74,11 @@ class Trained:
     @property
     def thresholds(self) -> Floats:
         """The lowest probability, (L,), at which a label is decided present."""
-        return self.reading.thresholds
+        return self.probability_model.thresholds
 
-    def read_by(self, reading: ProbabilityModel) -> Trained:
+    def read_by(self, probability_model: ProbabilityModel) -> Trained:
         """Return the same with another probability model."""
-        return replace(self, reading=reading)
+        return replace(self, probability_model=probability_model)
 
 
 @final
@@ -248,13 +248,13 @@ class RunFolder:
     def write_trained(self, trained: Trained) -> None:
         """Write a model, how its outputs are read, and the encoder of its inputs."""
         self.write_model(trained.model.cpu(), trained.names, trained.counts, trained.n_known, trained.single_label)
-        self.write_reading(trained.reading)
+        self.write_probability_model(trained.probability_model)
         if trained.encoder is not None:
             trained.encoder.save(self.path)
 
-    def write_reading(self, reading: ProbabilityModel) -> None:
+    def write_probability_model(self, probability_model: ProbabilityModel) -> None:
         """Write how logits become probabilities."""
-        reading.save(self / "calibration.json")
+        probability_model.save(self / "calibration.json")
 
     def write_race(self, document: Mapping[str, Any]) -> None:
         """Write the candidates of a race and what became of them."""
@@ -324,8 +324,8 @@ class RunFolder:
             )
         tensors, notes = load_tensors(self / "model.safetensors")
         names = tuple(document["names"])
-        reading = ProbabilityModel.load(self / "calibration.json")
-        if notes.get("names") != list(names) or reading.n_labels != len(names):
+        probability_model = ProbabilityModel.load(self / "calibration.json")
+        if notes.get("names") != list(names) or probability_model.n_labels != len(names):
             raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
         try:
             model = load_model(document["model"], tensors, module)
@@ -336,7 +336,7 @@ class RunFolder:
         single, encoder = document["single_label"], Encoder.load(self.path)
         if encoder is not None and model.input.shape != (encoder.width,):
             raise ValueError(f"the files of {self.path} belong to different runs: restore them, or train again")
-        return Trained(model, reading, names, counts, n_known, single, config, self.path, encoder)
+        return Trained(model, probability_model, names, counts, n_known, single, config, self.path, encoder)
 
     def check_finished(self) -> None:
         """Raise unless this is the folder of a finished run."""

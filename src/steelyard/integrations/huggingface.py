@@ -30,7 +30,7 @@ with suppress(ModuleNotFoundError):
 with needed("steelyard.integrations.huggingface needs", "'steelyard[huggingface]'"):
     from transformers import TrainerCallback
 
-__all__ = ["ObjectiveMixin", "compute_metrics", "load_reading", "targets_of"]
+__all__ = ["ObjectiveMixin", "compute_metrics", "load_probability_model", "targets_of"]
 
 FILE = "calibration.json"
 IGNORED = -100
@@ -89,7 +89,7 @@ class ObjectiveMixin:
     The objective replaces the model's own loss. The model must return `logits` (B, L), and items must have `labels`
     (L,) of 1, 0, numbers between, and −1 or −100 for unknown. A column `index`, the number of the item, is passed to
     objectives that distinguish items. `calibrate` fits probabilities and thresholds to other items, and `save_model`
-    writes them beside the model, where `load_reading` reads them.
+    writes them beside the model, where `load_probability_model` reads them.
 
     Args:
         objective: the objective, built for the training labels.
@@ -112,7 +112,7 @@ class ObjectiveMixin:
         super().__init__(*args, **more)
         self.objective = objective.to(self.args.device)  # type: ignore[attr-defined]
         self.loss_part = completed("loss", loss if isinstance(loss, Part) else Part(loss))
-        self.reading: ProbabilityModel | None = None
+        self.probability_model: ProbabilityModel | None = None
         self.model_accepts_loss_kwargs = False  # the loss is a mean already: accumulated steps are averaged
         self.label_names = ["labels"]
         self.add_callback(_Epochs(objective))  # type: ignore[attr-defined]
@@ -140,31 +140,31 @@ class ObjectiveMixin:
         predicted = self.predict(data)  # type: ignore[attr-defined]
         logits = torch.as_tensor(np.asarray(predicted.predictions), dtype=torch.float32)
         targets = torch.as_tensor(targets_of(predicted.label_ids))
-        reading = ProbabilityModel.of_objective(self.objective.cpu(), self.loss_part, counts, known)
+        probability_model = ProbabilityModel.of_objective(self.objective.cpu(), self.loss_part, counts, known)
         self.objective.to(self.args.device)  # type: ignore[attr-defined]
-        reading = reading.fit(logits, targets)
-        eta = reading.out_of_fold(logits, targets) if reading.has_probability else None
+        probability_model = probability_model.fit(logits, targets)
+        eta = probability_model.out_of_fold(logits, targets) if probability_model.has_probability else None
         aim = Aim(thresholds)  # type: ignore[arg-type]
-        self.reading = reading.with_thresholds(aim, eta, None if eta is None else targets)
-        return self.reading
+        self.probability_model = probability_model.with_thresholds(aim, eta, None if eta is None else targets)
+        return self.probability_model
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model as always, and calibration and thresholds beside it where they were fitted."""
         super().save_model(output_dir, _internal_call)  # type: ignore[misc]
         folder = Path(output_dir or self.args.output_dir)  # type: ignore[attr-defined]
-        if self.reading is not None and folder.is_dir():
-            self.reading.save(folder / FILE)
+        if self.probability_model is not None and folder.is_dir():
+            self.probability_model.save(folder / FILE)
 
 
-def load_reading(folder: str | os.PathLike[str]) -> ProbabilityModel:
+def load_probability_model(folder: str | os.PathLike[str]) -> ProbabilityModel:
     """Return the calibration that `save_model` wrote: `.probability(logits)` and `.decisions(probabilities)`.
 
     Args:
         folder: folder of the saved model.
 
     Examples:
-        >>> from steelyard.integrations.huggingface import load_reading
-        >>> load_reading(".")
+        >>> from steelyard.integrations.huggingface import load_probability_model
+        >>> load_probability_model(".")
         Traceback (most recent call last):
         ValueError: . holds no calibration.json: call calibrate before save_model
     """

@@ -36,30 +36,33 @@ class TopRows(NamedTuple):
     probabilities: Tensor
 
 
-def by_blocks(reading: ProbabilityModel) -> ScoreFunction:
+def by_blocks(probability_model: ProbabilityModel) -> ScoreFunction:
     """Return how logits of some labels become log η/(1−η): after the link every step is a line per label."""
-    link, platt = reading.link, reading.calibrator
+    link, platt = probability_model.link, probability_model.calibrator
     if link is None or not isinstance(link.loss, PairLoss) or link.class_aware is not None:
-        raise ValueError(f"a block head needs the link of its loss, but this run uses {reading.how}: retrain it")
-    if platt is not None and not isinstance(platt, Platt):
-        raise ValueError(f"a block head is calibrated by bands, but this run uses {reading.how}: retrain it")
-    if reading.annotated is not None or reading.sets_there is not None:
         raise ValueError(
-            f"a block head treats labels one by one, but this run uses {reading.how}: recalibrate it without that"
+            f"a block head needs the link of its loss, but this run uses {probability_model.how}: retrain it"
+        )
+    if platt is not None and not isinstance(platt, Platt):
+        raise ValueError(f"a block head is calibrated by bands, but this run uses {probability_model.how}: retrain it")
+    if probability_model.annotated is not None or probability_model.sets_there is not None:
+        raise ValueError(
+            f"a block head treats labels one by one, but this run uses {probability_model.how}: "
+            "recalibrate it without that"
         )
     loss, (w_pos, w_neg) = link.loss, (torch.as_tensor(w, dtype=torch.float64) for w in link.class_weights())
-    weights = (w_neg.log() - w_pos.log()).expand(reading.n_labels)
+    weights = (w_neg.log() - w_pos.log()).expand(probability_model.n_labels)
     slope, shift = (None, None) if platt is None else (platt.slope, platt.shift)
-    prior = torch.zeros(reading.n_labels, dtype=torch.float64)
-    if reading.to_prior is not None:
-        old, new = reading._priors()
+    prior = torch.zeros(probability_model.n_labels, dtype=torch.float64)
+    if probability_model.to_prior is not None:
+        old, new = probability_model._priors()
         prior = shift_prior(prior[None], old, new)[0]
 
     def log_odds(z: Tensor, labels: slice | Tensor) -> Tensor:
         odds = of_labels(loss, labels).to(z.device).link(z) + weights[labels].to(z)
         if slope is not None and shift is not None:
             odds = odds * slope[labels].to(z) + shift[labels].to(z)
-        return odds if reading.to_prior is None else odds + prior[labels].to(z)
+        return odds if probability_model.to_prior is None else odds + prior[labels].to(z)
 
     return log_odds
 
@@ -73,7 +76,7 @@ def top_rows(
     trained: Trained, inputs: Inputs, k: int, batch_size: int, workers: int, device: torch.device
 ) -> Iterator[TopRows]:
     """Give the k likeliest labels of the items of each batch, in order; all labels where there are fewer."""
-    model, read = trained.model.to(device).eval(), by_blocks(trained.reading)
+    model, read = trained.model.to(device).eval(), by_blocks(trained.probability_model)
     check_kind(model, inputs)
     head, k = model.head, min(k, model.n_labels)
     assert isinstance(head, BlockHead)

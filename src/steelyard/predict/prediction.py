@@ -95,8 +95,8 @@ def scores(
 
     def each() -> Iterator[Scored]:
         for logits, batch in batch_logits(trained, inputs, batch_size, device, workers, console, keeps=not embeds):
-            eta = trained.reading.probability(logits).numpy()
-            some = scored_of(batch, eta, trained.reading.decisions(eta))
+            eta = trained.probability_model.probability(logits).numpy()
+            some = scored_of(batch, eta, trained.probability_model.decisions(eta))
             if embeds and batch.ids:
                 some = some._replace(embeddings=embeddings_of(trained.model, moved(batch.inputs, torch.device(device))))
             yield some
@@ -106,9 +106,9 @@ def scores(
 
 def check_probability(trained: Trained) -> None:
     """Raise where a model has no probabilities."""
-    if not trained.reading.has_probability:
+    if not trained.probability_model.has_probability:
         raise ValueError(
-            f"there are no probabilities to write, since {trained.reading.why}: run steelyard calibrate first"
+            f"there are no probabilities to write, since {trained.probability_model.why}: run steelyard calibrate first"
         )
 
 

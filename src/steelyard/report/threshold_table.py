@@ -29,7 +29,9 @@ MOST_ROWS = 20
 _COLUMNS = ("threshold", "precision", "95 % interval", "recall", "decided", "of items", "")
 
 
-def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor) -> Decisions:
+def threshold_rows(
+    probability_model: ProbabilityModel, names: Sequence[str], decided: Tensor, targets: Tensor
+) -> Decisions:
     """Return the scores of decisions on some items, as plain JSON: the goal, and one entry per label.
 
     An entry has `threshold`, null where the label is `never` decided present; `precision` of the decided items whose
@@ -50,8 +52,8 @@ def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Ten
     )
     precision, recall, frequency = (_over(*pair) for pair in ((hits, judged), (hits, positives), (positives, n_known)))
     low, high = wilson(np.nan_to_num(precision), np.maximum(judged, 1))
-    targeted = {"precision": precision, "recall": recall}.get(reading.aim.goal)
-    limits = reading.thresholds
+    targeted = {"precision": precision, "recall": recall}.get(probability_model.aim.goal)
+    limits = probability_model.thresholds
     labels = [
         {
             "label": name,
@@ -63,17 +65,19 @@ def threshold_rows(reading: ProbabilityModel, names: Sequence[str], decided: Ten
             "decided": int(n_decided[c]),
             "share": number(n_decided[c] / len(targets)) if len(targets) else None,
             "frequency": number(frequency[c]),
-            "positives": int(reading.counts[c]),
-            "reached": None if targeted is None or np.isnan(targeted[c]) else bool(targeted[c] >= reading.aim.target),
+            "positives": int(probability_model.counts[c]),
+            "reached": None
+            if targeted is None or np.isnan(targeted[c])
+            else bool(targeted[c] >= probability_model.aim.target),
         }
         for c, name in enumerate(names)
     ]
     return {
-        "goal": reading.aim.goal,
-        "target": reading.aim.target if reading.aim.goal in ("precision", "recall") else None,
-        "chosen_on_items": reading.chosen_thresholds is not None,
+        "goal": probability_model.aim.goal,
+        "target": probability_model.aim.target if probability_model.aim.goal in ("precision", "recall") else None,
+        "chosen_on_items": probability_model.chosen_thresholds is not None,
         "items": len(targets),
-        "heading": heading(reading.aim, reading.chosen_thresholds is not None),
+        "heading": heading(probability_model.aim, probability_model.chosen_thresholds is not None),
         "never": [row["label"] for row in labels if row["never"]],
         "labels": labels,
     }

@@ -171,7 +171,7 @@ class Run:
             >>> bool(eta[x[:, 0] > 1, 0].min() > eta[x[:, 0] < -1, 0].max())
             True
         """
-        eta: NDArray[np.float32] = self.trained.reading.probability(self.logits(inputs, batch_size, device))
+        eta: NDArray[np.float32] = self.trained.probability_model.probability(self.logits(inputs, batch_size, device))
         return eta
 
     def decide(self, inputs: Any, batch_size: int = 256, device: str = "auto") -> NDArray[np.bool_]:
@@ -191,7 +191,9 @@ class Run:
             >>> bool((decisions == (x > 0)).mean() > 0.9)
             True
         """
-        decisions: NDArray[np.bool_] = self.trained.reading.decisions(self.probability(inputs, batch_size, device))
+        decisions: NDArray[np.bool_] = self.trained.probability_model.decisions(
+            self.probability(inputs, batch_size, device)
+        )
         return decisions
 
     def _inputs(self, inputs: Any) -> Inputs:

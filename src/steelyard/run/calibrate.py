@@ -28,7 +28,7 @@ from steelyard.run.evaluation import are_of_folds, beside_stored, judged_by, out
 
 
 def calibrated(
-    reading: ProbabilityModel,
+    probability_model: ProbabilityModel,
     logits: Tensor,
     targets: Tensor,
     settings: EvaluateSettings,
@@ -50,14 +50,14 @@ def calibrated(
         folds: (N,), the fold of each item, for instance to keep groups together; None draws folds.
         refitted: whether the logits come from models of folds, which one model fitted to all items replaced.
     """
-    fitted, eta = reading, None
+    fitted, eta = probability_model, None
     if len(logits):
-        fitted = reading.fit(logits, targets, settings.calibration, folds, refitted)
+        fitted = probability_model.fit(logits, targets, settings.calibration, folds, refitted)
         eta = fitted.out_of_fold(logits, targets, folds) if fitted.has_probability and len(logits) > 1 else None
         if fitted.has_probability and fitted.kind != "none":
             fitted = replace(fitted, sets=label_sets(fitted.log_odds(logits.double()), targets))
     elif settings.calibration == "none":
-        fitted = reading.fit(logits, targets, "none")
+        fitted = probability_model.fit(logits, targets, "none")
     if settings.deploy_prior not in ("", ESTIMATE) and fitted.has_probability:
         fitted = deployment(settings.deploy_prior, fitted, names).of(fitted)
     return fitted.with_thresholds(_aim(settings), eta, None if eta is None else targets)
@@ -104,26 +104,29 @@ def recalibrate(
     folds = own_folds(trained, data, targets) if guarantee is None else None
     own = isinstance(data, tuple) and are_of_folds(run, targets)
     if guarantee is not None:
-        reading, logits, targets, deployed = (
+        probability_model, logits, targets, deployed = (
             *_promised(run, trained, logits, targets, data, settings, keep, guarantee),
             None,
         )
     elif keep:
-        reading, deployed = _kept(trained, logits, targets, settings)
+        probability_model, deployed = _kept(trained, logits, targets, settings)
     else:
-        reading, deployed = calibrated(trained.reading, logits, targets, settings, trained.names, folds, own), None
-        if own and trained.reading.annotated is not None:  # these items know no negatives still
-            reading = reading.with_annotated(trained.reading.annotated)
-    judged = judged_by(reading, logits, targets, match, guarantee is None, deployed, folds)
+        probability_model, deployed = (
+            calibrated(trained.probability_model, logits, targets, settings, trained.names, folds, own),
+            None,
+        )
+        if own and trained.probability_model.annotated is not None:  # these items know no negatives still
+            probability_model = probability_model.with_annotated(trained.probability_model.annotated)
+    judged = judged_by(probability_model, logits, targets, match, guarantee is None, deployed, folds)
     judged = replace(judged, by_folds=own)
     if isinstance(data, Labelled):
         judged = judged.without(data, skipped_at(data))
-    now = trained.read_by(reading)
+    now = trained.read_by(probability_model)
     metrics = report(now, judged, settings)
     metrics |= beside_stored(judged, run.read_metrics().get("validation", {})) if own else {}
-    if (promise := reading.aim.promise) is not None:
+    if (promise := probability_model.aim.promise) is not None:
         metrics["promise"] = promise_rows(guaranteed_thresholds(judged.probabilities, targets, promise), trained.names)
-    run.write_reading(reading)
+    run.write_probability_model(probability_model)
     run.write_metrics({"recalibration": metrics})
     if (run / run_report.CARD).exists():
         run_report.write_card(run, run.read_facts())
@@ -169,9 +172,9 @@ def _promised(
         )
     aim = replace(_aim(settings), guarantee=guarantee.kind, confidence=guarantee.confidence, joint=guarantee.joint)
     if keep:
-        if mark_of(targets) == trained.reading.fitted_to:
+        if mark_of(targets) == trained.probability_model.fitted_to:
             raise ValueError("--keep is given, but the calibrator was fitted to these items: leave it out")
-        reading = trained.reading.with_prior(None)
+        probability_model = trained.probability_model.with_prior(None)
     else:
         if not 0 < guarantee.holdout < 1:
             raise ValueError(f"--holdout is {guarantee.holdout:g}: give a share above 0 and below 1")
@@ -181,27 +184,31 @@ def _promised(
         if len(rest) == 0:
             raise ValueError("the data holds one item, but a guarantee needs two or more: give more")
         plain = replace(settings, thresholds="half")
-        reading = calibrated(trained.reading, logits[rest], targets[rest], plain, trained.names)
+        probability_model = calibrated(trained.probability_model, logits[rest], targets[rest], plain, trained.names)
         logits, targets = logits[held], targets[held]
-    if not reading.has_probability:
-        raise ValueError(f"a guarantee needs probabilities, but there are none, since {reading.why}: add --kind platt")
-    return reading.with_thresholds(aim, reading.probability(logits), targets), logits, targets
+    if not probability_model.has_probability:
+        raise ValueError(
+            f"a guarantee needs probabilities, but there are none, since {probability_model.why}: add --kind platt"
+        )
+    return probability_model.with_thresholds(aim, probability_model.probability(logits), targets), logits, targets
 
 
 def _kept(
     trained: Trained, logits: Tensor, targets: Tensor, settings: EvaluateSettings
 ) -> tuple[ProbabilityModel, Deployment | None]:
     """Return the run's probability model with the same calibrator and new thresholds and deployment prior."""
-    reading, aim, deployed = trained.reading.with_prior(None), _aim(settings), None
-    eta = reading.probability(logits)
+    probability_model, aim, deployed = trained.probability_model.with_prior(None), _aim(settings), None
+    eta = probability_model.probability(logits)
     if settings.deploy_prior:
-        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = deployed.of(reading)
+        deployed = deployment(settings.deploy_prior, probability_model, trained.names, logits)
+        probability_model = deployed.of(probability_model)
     if settings.deploy_prior != ESTIMATE:
-        reading = reading.with_thresholds(aim, eta, targets)
-    elif reading.to_prior is not None or aim != reading.aim:
-        reading = replace(reading, aim=aim).with_thresholds_there(reading.probability(logits))
-    return reading, deployed
+        probability_model = probability_model.with_thresholds(aim, eta, targets)
+    elif probability_model.to_prior is not None or aim != probability_model.aim:
+        probability_model = replace(probability_model, aim=aim).with_thresholds_there(
+            probability_model.probability(logits)
+        )
+    return probability_model, deployed
 
 
 def _aim(settings: EvaluateSettings) -> Aim:

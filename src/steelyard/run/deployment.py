@@ -42,15 +42,15 @@ class Deployment:
     sets: LabelSets | None = None
     """Prior of whole label sets, whose frequencies are `prior`; None where each label is shifted alone."""
 
-    def of(self, reading: ProbabilityModel) -> ProbabilityModel:
+    def of(self, probability_model: ProbabilityModel) -> ProbabilityModel:
         """Return the probability model for this prior."""
         if self.sets is not None:
-            return reading.with_sets(self.sets)
-        return reading.with_prior(self.prior if self.moves else None)
+            return probability_model.with_sets(self.sets)
+        return probability_model.with_prior(self.prior if self.moves else None)
 
 
 def deployment(
-    source: str, reading: ProbabilityModel, names: Sequence[str], logits: Tensor | None = None
+    source: str, probability_model: ProbabilityModel, names: Sequence[str], logits: Tensor | None = None
 ) -> Deployment:
     """Return the prior from a file (see `read_prior`), or with "estimate" from the logits of items of deployment.
 
@@ -66,11 +66,14 @@ def deployment(
     if source == ESTIMATE:
         if logits is None or len(logits) == 0:
             raise ValueError("there are no items to estimate the deployment prior from: give some")
-        return _estimated(reading, names, logits)
+        return _estimated(probability_model, names, logits)
     prior = read_prior(source, names)
     listed = ~np.isnan(prior)
-    stuck = listed & ~reading.movable
-    report = {"source": source, "labels": _rows(names, listed & ~stuck, prior=prior, calibrated_for=reading.prior)}
+    stuck = listed & ~probability_model.movable
+    report = {
+        "source": source,
+        "labels": _rows(names, listed & ~stuck, prior=prior, calibrated_for=probability_model.prior),
+    }
     notes = []
     if not listed.all():
         notes.append(f"{source} has no prior for {_which(names, ~listed)}: the frequency in training is used")
@@ -129,8 +132,8 @@ def _csv_pairs(path: str | Path) -> list[tuple[str, str, Any]]:
     return pairs
 
 
-def _estimated(reading: ProbabilityModel, names: Sequence[str], logits: Tensor) -> Deployment:
-    plain = reading.with_prior(None)
+def _estimated(probability_model: ProbabilityModel, names: Sequence[str], logits: Tensor) -> Deployment:
+    plain = probability_model.with_prior(None)
     movable = plain.movable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UncalibratedWarning)  # reported below, by name

@@ -52,7 +52,7 @@ class Evaluation:
     another, which costs mean average precision that the run does not lose."""
     decisions: Tensor
     """Labels decided present, bool (N, L)."""
-    reading: ProbabilityModel
+    probability_model: ProbabilityModel
     """Probability model that gave probabilities and decisions."""
     out_of_fold: bool
     match: Match
@@ -119,13 +119,13 @@ def judge(
     logits, targets, match = outputs_of(trained, data, settings.batch_size, device, workers, console)
     if folds is None and out_of_fold:
         folds = own_folds(trained, data, targets)
-    reading, deployed = trained.reading, None
-    if settings.deploy_prior and reading.has_probability and not out_of_fold:
-        deployed = deployment(settings.deploy_prior, reading, trained.names, logits)
-        reading = deployed.of(reading)
+    probability_model, deployed = trained.probability_model, None
+    if settings.deploy_prior and probability_model.has_probability and not out_of_fold:
+        deployed = deployment(settings.deploy_prior, probability_model, trained.names, logits)
+        probability_model = deployed.of(probability_model)
         if deployed.moves and len(logits):
-            reading = reading.with_thresholds_there(reading.probability(logits))
-    judged = judged_by(reading, logits, targets, match, out_of_fold, deployed, folds)
+            probability_model = probability_model.with_thresholds_there(probability_model.probability(logits))
+    judged = judged_by(probability_model, logits, targets, match, out_of_fold, deployed, folds)
     return judged.without(data, skipped_at(data)) if isinstance(data, Labelled) else judged
 
 
@@ -153,7 +153,7 @@ def grouped_folds(data: Any, targets: Tensor) -> NDArray[np.int64] | None:
 
 
 def judged_by(
-    reading: ProbabilityModel,
+    probability_model: ProbabilityModel,
     logits: Tensor,
     targets: Tensor,
     match: Match,
@@ -162,23 +162,28 @@ def judged_by(
     folds: NDArray[np.int64] | None = None,
 ) -> Evaluation:
     """Return probabilities and decisions for logits, with the targets; for `out_of_fold` and `folds` see `judge`."""
-    if not reading.has_probability:
+    if not probability_model.has_probability:
         largest = float(logits.abs().max()) if len(logits) else 0.0
         eta = torch.sigmoid(logits * (8 / largest if largest > 8 else 1.0))  # ranks as z does, where σ(z) would be 1
-        return Evaluation(logits, targets, eta, eta, eta >= 0.5, reading, out_of_fold, match, deployed)
-    own = _fitted_to(reading, targets) if out_of_fold else (False, False)
+        return Evaluation(logits, targets, eta, eta, eta >= 0.5, probability_model, out_of_fold, match, deployed)
+    own = _fitted_to(probability_model, targets) if out_of_fold else (False, False)
     if any(own) and len(logits) > 1:
-        ranks = reading.probability(logits)
-        eta, decisions = _out_of_fold(reading, logits, targets, *own, folds)
+        ranks = probability_model.probability(logits)
+        eta, decisions = _out_of_fold(probability_model, logits, targets, *own, folds)
     else:
-        eta = ranks = reading.probability(logits)
-        decisions = reading.decisions(eta)
-    return Evaluation(logits, targets, eta, ranks, decisions, reading, any(own), match, deployed)
+        eta = ranks = probability_model.probability(logits)
+        decisions = probability_model.decisions(eta)
+    return Evaluation(logits, targets, eta, ranks, decisions, probability_model, any(own), match, deployed)
 
 
 def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> dict[str, Any]:
     """Return the metrics of an evaluation; see `evaluate`."""
-    reading, counts, eta, targets = judged.reading, trained.counts, judged.probabilities, judged.targets
+    probability_model, counts, eta, targets = (
+        judged.probability_model,
+        trained.counts,
+        judged.probabilities,
+        judged.targets,
+    )
     metrics = _measured(trained, judged, eta, settings)
     if judged.ranks is not eta:
         measures.rank(metrics, _measured(trained, judged, judged.ranks, settings))
@@ -186,33 +191,33 @@ def report(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> 
     rarest = {str(k): rarest_labels(counts, k)}
     notes = [judged.unreadable] if judged.unreadable else []
     notes += [*judged.match.notes, *(judged.deployment.notes if judged.deployment else ())]
-    if reading.annotated is not None:
-        notes.append(annotated_note(trained.names, reading.annotated, settings.positives_per_item))
-    if not judged.out_of_fold and mark_of(targets) in (reading.fitted_to, reading.chosen_on):
+    if probability_model.annotated is not None:
+        notes.append(annotated_note(trained.names, probability_model.annotated, settings.positives_per_item))
+    if not judged.out_of_fold and mark_of(targets) in (probability_model.fitted_to, probability_model.chosen_on):
         notes.append("these seem to be the items that calibrator or thresholds were fitted to: scores are too good")
-    if not reading.has_probability:
-        notes.append(f"there are no probabilities, so no decisions and no calibration error: {reading.why}")
+    if not probability_model.has_probability:
+        notes.append(f"there are no probabilities, so no decisions and no calibration error: {probability_model.why}")
         metrics = measures.without_probabilities(metrics)
-    elif judged.out_of_fold and reading.aim.needs_items and len(targets):
+    elif judged.out_of_fold and probability_model.aim.needs_items and len(targets):
         groups = {"groups": label_groups(counts, settings.head_at, settings.tail_below), "rarest": rarest}
         measures.redecide(metrics, judged.decisions, targets, groups, settings.bootstrap)
-    has_eta = reading.has_probability
+    has_eta = probability_model.has_probability
     one_each = settings.single_label == "yes" or (settings.single_label == "auto" and trained.single_label)
     return {
         **metrics,
         "unreadable": judged.n_unreadable,
         "at_half": measures.decision_scores(eta >= 0.5, targets) if has_eta else None,
-        "thresholds": threshold_rows(reading, trained.names, judged.decisions, targets) if has_eta else None,
+        "thresholds": threshold_rows(probability_model, trained.names, judged.decisions, targets) if has_eta else None,
         "plain_sigmoid": measures.probability_scores(torch.sigmoid(judged.logits), targets, settings.bins),
         "by_link": _by_link(judged, settings.bins),
         "single_label": measures.single_label_scores(eta, judged.logits, targets, rarest) if one_each else None,
         "reading": {
-            "kind": reading.kind if has_eta else None,
-            "how": reading.how,
-            "goal": reading.aim.goal,
+            "kind": probability_model.kind if has_eta else None,
+            "how": probability_model.how,
+            "goal": probability_model.aim.goal,
             "out_of_fold": judged.out_of_fold,
             "by_folds": judged.by_folds,
-            "log_loss_of_kinds": dict(reading.trials),
+            "log_loss_of_kinds": dict(probability_model.trials),
         },
         "deploy_prior": None if judged.deployment is None else judged.deployment.report,
         "labels_lacking": list(judged.match.lacking),
@@ -227,21 +232,21 @@ def _measured(trained: Trained, judged: Evaluation, scores: Tensor, settings: Ev
     for start in range(0, len(scores), _ROWS):
         evaluator.update(scores[start : start + _ROWS], judged.targets[start : start + _ROWS])
     return evaluator.compute(
-        judged.reading.thresholds,
+        judged.probability_model.thresholds,
         [min(settings.tail, len(trained.names))],
         settings.head_at,
         settings.tail_below,
         bootstrap=settings.bootstrap,
-        training_items=int(judged.reading.n_known.max(initial=0)),
+        training_items=int(judged.probability_model.n_known.max(initial=0)),
     )
 
 
 def _by_link(judged: Evaluation, bins: int) -> dict[str, Any] | None:
     """Return calibration and scores where the loss's link alone converts logits, nothing fitted."""
-    reading = judged.reading
-    if reading.link is None:
+    probability_model = judged.probability_model
+    if probability_model.link is None:
         return None
-    plain = reading.fit(judged.logits[:0], judged.targets[:0], "link")
+    plain = probability_model.fit(judged.logits[:0], judged.targets[:0], "link")
     return measures.probability_scores(plain.probability(judged.logits), judged.targets, bins)
 
 
@@ -298,7 +303,7 @@ def beside_baselines(judged: Evaluation, labels: Labels, regression: Tensor | No
         labels: training labels, whose frequencies are the first baseline.
         regression: log-odds (N, L) by logistic regression, or None.
     """
-    if not judged.reading.has_probability:
+    if not judged.probability_model.has_probability:
         return None
     n, k = (torch.tensor(part, dtype=torch.float64) for part in (labels.counts, labels.n_known))
     rows = {
@@ -318,7 +323,7 @@ def beside_stored(judged: Evaluation, stored: Mapping[str, Any]) -> dict[str, An
         stored: what `metrics.json` has of the same items.
     """
     rows = stored.get("baselines")
-    if not rows or not judged.reading.has_probability:
+    if not rows or not judged.probability_model.has_probability:
         return {}
     return {
         "baselines": _beside(judged, {name: {k: row[k] for k in ("map", "log_loss")} for name, row in rows.items()})
@@ -340,20 +345,20 @@ def _scores(log_odds: Tensor, targets: Tensor) -> dict[str, float | None]:
     return {"map": measures.number(mean_average_precision(log_odds, targets)), "log_loss": measures.number(loss)}
 
 
-def _fitted_to(reading: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
+def _fitted_to(probability_model: ProbabilityModel, targets: Tensor) -> tuple[bool, bool]:
     """Return whether the calibrator, and whether the thresholds, were fitted to items with these targets.
 
     True if the items were not noted; if one was not fitted at all, it counts like the other.
     """
     mark = mark_of(targets)
-    fitted, chosen = (noted in (None, mark) for noted in (reading.fitted_to, reading.chosen_on))
-    if reading.calibrator is None and reading.chosen_thresholds is not None:
+    fitted, chosen = (noted in (None, mark) for noted in (probability_model.fitted_to, probability_model.chosen_on))
+    if probability_model.calibrator is None and probability_model.chosen_thresholds is not None:
         fitted = chosen  # the link was fitted to no items
-    return fitted, chosen if reading.chosen_thresholds is not None else fitted
+    return fitted, chosen if probability_model.chosen_thresholds is not None else fitted
 
 
 def _out_of_fold(
-    reading: ProbabilityModel,
+    probability_model: ProbabilityModel,
     logits: Tensor,
     targets: Tensor,
     calibrator: bool,
@@ -367,14 +372,14 @@ def _out_of_fold(
         eta: Tensor = by.out_of_fold(logits, targets, folds) if calibrator else by.probability(logits)
         return eta
 
-    before = read(reading.with_prior(None))
-    eta = before if reading.to_prior is None else read(reading)
-    decisions: Tensor = reading.decisions(eta)
-    choosing = thresholds and reading.chosen_thresholds is not None
+    before = read(probability_model.with_prior(None))
+    eta = before if probability_model.to_prior is None else read(probability_model)
+    decisions: Tensor = probability_model.decisions(eta)
+    choosing = thresholds and probability_model.chosen_thresholds is not None
     for fold in np.unique(folds).tolist() if choosing else ():
         inside, others = (
             torch.from_numpy(np.flatnonzero(chosen_items)) for chosen_items in (folds == fold, folds != fold)
         )
-        chosen = reading.with_thresholds(reading.aim, before[others], targets[others])
+        chosen = probability_model.with_thresholds(probability_model.aim, before[others], targets[others])
         decisions[inside] = chosen.decisions(eta[inside])
     return eta, decisions

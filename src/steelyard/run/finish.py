@@ -68,14 +68,16 @@ def finish(result: TrainingResult, request: TrainRequest, console: Console, draw
     grouped = None if held is None else grouped_folds(parts["validation"], held[1])
     if folds is not None and refitted and grouped is not None:
         grouped = folds.folds
-    reading = reading_of(config, result.objective, labels, held, grouped, refitted)
-    if (only := result.annotated_only) and reading.has_probability:
+    probability_model = probability_model_of(config, result.objective, labels, held, grouped, refitted)
+    if (only := result.annotated_only) and probability_model.has_probability:
         share = small_models.annotated_share(labels, only, config.evaluate.positives_per_item)
-        reading = reading.with_annotated(share)
+        probability_model = probability_model.with_annotated(share)
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
     single, encoder = result.single_label, given.encoder
-    trained = Trained(result.model, reading, labels.names, counts, n_known, single, text, folder.path, encoder)
+    trained = Trained(
+        result.model, probability_model, labels.names, counts, n_known, single, text, folder.path, encoder
+    )
     own = {"validation": grouped}
     judged = {
         name: judge(trained, output, config.evaluate, name == "validation", folds=own.get(name)).without(
@@ -115,9 +117,9 @@ def _write(
     if shown is not None and draws:
         if not write_report(folder, trained, judged[shown], metrics[shown], settings, shown):
             say(console, "No report.html: it needs matplotlib, pip install 'steelyard[report]'.")
-        if trained.reading.has_probability and find_spec("duckdb") is None:
+        if trained.probability_model.has_probability and find_spec("duckdb") is None:
             say(console, "No index to search: it needs DuckDB, pip install 'steelyard[search]'.")
-        elif trained.reading.has_probability:
+        elif trained.probability_model.has_probability:
             _index(trained, parts[shown], judged[shown], lost[shown], _embeddings(result, shown))
     own = {name: data for name, data in parts.items() if name == "train" or data is not parts["train"]}
     if first := next((name for name in own if len(lost[name])), None):
@@ -164,7 +166,7 @@ def _card_intervals(trained: Trained, judged: Evaluation, settings: EvaluateSett
         return {}
     intervals = report(trained, judged, replace(settings, bootstrap=_RESAMPLES)).get("intervals") or {}
     kept = {name: intervals[name] for name in ("mAP", "macro", "exact_match", "rarest") if name in intervals}
-    if judged.reading.has_probability:
+    if judged.probability_model.has_probability:
         kept["log_loss_per_label"] = measures.log_loss_interval(judged.probabilities, judged.targets, _RESAMPLES)
     return {"card_part": part, "intervals": kept}
 
@@ -237,7 +239,7 @@ def versions(device: torch.device) -> dict[str, str]:
     }
 
 
-def reading_of(
+def probability_model_of(
     config: Config,
     objective: Objective,
     labels: Labels,
@@ -249,7 +251,7 @@ def reading_of(
     known = known_labels(config.objective, labels)
     class_aware = config.train.sampler.kind == "class_aware"
     in_twos = config.train.augment.overlay == 1
-    reading = ProbabilityModel.of_objective(
+    probability_model = ProbabilityModel.of_objective(
         objective,
         config.objective.loss,
         labels.counts,
@@ -258,11 +260,15 @@ def reading_of(
         drawn_odds(config.train.sampler, labels, config.train.seed),
     )
     nothing = (torch.zeros(0, labels.n_labels), torch.zeros(0, labels.n_labels, dtype=torch.int8))
-    reading = calibrated(reading, *(validation or nothing), config.evaluate, labels.names, folds, refitted)
-    if not in_twos or reading.fitted_prior is not None:
-        return reading
+    probability_model = calibrated(
+        probability_model, *(validation or nothing), config.evaluate, labels.names, folds, refitted
+    )
+    if not in_twos or probability_model.fitted_prior is not None:
+        return probability_model
     drawn = labels.resampled_prior() if class_aware else labels.prior
-    return replace(reading, fitted_prior=1 - (1 - drawn) ** 2)  # training items are two images laid over each other
+    return replace(
+        probability_model, fitted_prior=1 - (1 - drawn) ** 2
+    )  # training items are two images laid over each other
 
 
 def outputs_of(learner: Model, data: Any, config: Config, device: torch.device) -> tuple[Tensor, Tensor] | None:

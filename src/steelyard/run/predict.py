@@ -110,7 +110,7 @@ def _here(request: PredictRequest, out: str | None, console: Console) -> tuple[P
         scored = model.scores(inputs, request.batch_size, _workers(inputs, request.batch_size))
     else:
         trained = RunFolder(request.run).load()
-        if (share := trained.reading.annotated) is not None:
+        if (share := trained.probability_model.annotated) is not None:
             say(console, f"Beware: {annotated_note(trained.names, share)}.", "yellow")
         names, inputs = trained.names, inputs_at(trained, request.data, request.images, request.on_bad_image)
         workers, device = _workers(inputs, request.batch_size), pick_device(request.device, "--device")

@@ -33,9 +33,9 @@ def compare(runs: Sequence[str], other: Other, deploy_prior: str | None, html: s
         judged = target.judged
         if judged.unreadable:
             say(console_of(stderr=True), f"Beware: of {name}, {plain(judged.unreadable)}.", "yellow")
-        if not judged.reading.has_probability:
+        if not judged.probability_model.has_probability:
             raise ValueError(
-                f"{name} has no probabilities to search with, since {judged.reading.why}: run "
+                f"{name} has no probabilities to search with, since {judged.probability_model.why}: run "
                 f"{shlex.join(['steelyard', 'calibrate', run])} first"
             )
         candidates[name] = evaluated_of(target.trained, judged, target.settings)

@@ -31,14 +31,14 @@ def write_card(folder: RunFolder, facts: Mapping[str, Any]) -> None:
 
 def evaluated_of(trained: Trained, judged: Evaluation, settings: EvaluateSettings) -> Evaluated:
     """Return a trained model's outputs as pages draw them, grouped and binned like the metrics."""
-    has = judged.reading.has_probability
+    has = judged.probability_model.has_probability
     return Evaluated(
         names=trained.names,
         counts=trained.counts,
         targets=judged.targets.numpy(),
         probabilities=judged.probabilities.numpy() if has else None,
         logits=judged.logits.numpy(),
-        thresholds=judged.reading.thresholds if has else None,
+        thresholds=judged.probability_model.thresholds if has else None,
         head=settings.head_at,
         tail=settings.tail_below,
         bins=settings.bins,

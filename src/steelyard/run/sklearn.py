@@ -139,7 +139,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """Return the log-odds log η/(1−η) (N, L) of X, in the form of `fit`."""
         x = self._features(X)
-        odds: NDArray[np.float32] = self.run_.trained.reading.log_odds(self.run_.logits(x, device="cpu"))
+        odds: NDArray[np.float32] = self.run_.trained.probability_model.log_odds(self.run_.logits(x, device="cpu"))
         return odds
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -161,7 +161,7 @@ class SteelyardClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("sample_weight is given, but average precision here has none: leave it out")
         x = self._features(X)
         values = _labels_of(y, self.run_.names)[0].values
-        ranked = self.run_.trained.reading.has_probability
+        ranked = self.run_.trained.probability_model.has_probability
         scores = self.decision_function(x) if ranked else self.run_.logits(x, device="cpu")
         return mean_average_precision(scores, values)
 

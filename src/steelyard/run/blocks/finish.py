@@ -15,7 +15,7 @@ from steelyard.metrics.top import TopEvaluator
 from steelyard.models import Model
 from steelyard.models.block import BlockHead, SparseTargets, top_labels
 from steelyard.predict.blocks import by_blocks
-from steelyard.run.blocks.reading import band_report, calibrated_by_bands, cells_of
+from steelyard.run.blocks.probability_model import band_report, calibrated_by_bands, cells_of
 from steelyard.run.blocks.training import features_of
 from steelyard.run.finish import versions
 from steelyard.run.learn import TrainingResult
@@ -29,17 +29,21 @@ def finish_blocks(result: TrainingResult) -> Trained:
     config, folder, model = result.config, result.folder, result.model
     labels, seed, device = result.datasets.train.labels, config.train.seed, result.device
     objective = result.objective.cpu()
-    reading = ProbabilityModel.of_objective(
+    probability_model = ProbabilityModel.of_objective(
         objective, config.objective.loss, labels.counts, known_labels(config.objective, labels)
     )
     held, test = result.datasets.validation, result.datasets.test
     if held is not None:
-        reading = calibrated_by_bands(model, held, reading, seed, device)
+        probability_model = calibrated_by_bands(model, held, probability_model, seed, device)
     parts = {name: data for name, data in (("validation", held), ("test", test)) if data is not None}
-    metrics = {name: measured(model, data, reading, labels.n_items, seed + 1, device) for name, data in parts.items()}
+    metrics = {
+        name: measured(model, data, probability_model, labels.n_items, seed + 1, device) for name, data in parts.items()
+    }
     counts, n_known = labels.counts.astype(np.float64), labels.n_known.astype(np.float64)
     text = (folder / "config.toml").read_text(encoding="utf-8")
-    trained = Trained(model.cpu(), reading, labels.names, counts, n_known, result.single_label, text, folder.path)
+    trained = Trained(
+        model.cpu(), probability_model, labels.names, counts, n_known, result.single_label, text, folder.path
+    )
     if group.is_first():
         _write(result, trained, metrics)
     group.barrier()
@@ -58,12 +62,12 @@ def _write(result: TrainingResult, trained: Trained, metrics: dict[str, Any]) ->
 
 
 def measured(
-    model: Model, data: Any, reading: ProbabilityModel, n_training: int, seed: int, device: torch.device
+    model: Model, data: Any, probability_model: ProbabilityModel, n_training: int, seed: int, device: torch.device
 ) -> dict[str, Any]:
     """Return P@k, nDCG@k, recall@k and PSP@k for k = 1, 3 and 5, and calibration by frequency band, of some items."""
     head, labels = model.head, data.labels
     assert isinstance(head, BlockHead)
-    evaluator, read = TopEvaluator(reading.counts, n_training), by_blocks(reading)
+    evaluator, read = TopEvaluator(probability_model.counts, n_training), by_blocks(probability_model)
     for start in range(0, labels.n_items, _ITEMS):
         index = np.arange(start, min(start + _ITEMS, labels.n_items))
         x = model.features(features_of(data, index).to(device))
@@ -71,5 +75,5 @@ def measured(
         present = targets.values >= 0.5
         first = top_labels(head, x, 5, read).labels.cpu()
         evaluator.update(first, targets.rows[present], targets.labels[present])
-    cells = cells_of(model, data, reading, seed, device)
-    return {"labels": labels.n_labels, "top": evaluator.compute(), "bands": band_report(cells, reading)}
+    cells = cells_of(model, data, probability_model, seed, device)
+    return {"labels": labels.n_labels, "top": evaluator.compute(), "bands": band_report(cells, probability_model)}

@@ -22,14 +22,16 @@ _FEWEST_CELLS = 50  # minimum number of drawn cells in a bin, for its frequency 
 _PER_BAND = 16  # labels of a band that are drawn for each item
 
 
-def cells_of(model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device) -> HeldOutCells:
+def cells_of(
+    model: Model, data: Any, probability_model: ProbabilityModel, seed: int, device: torch.device
+) -> HeldOutCells:
     """Return all positives of some items and, of every frequency band, a few negatives drawn for each, weighted.
 
     Log-odds are those before calibration. Unknown cells are left out.
     """
     head = model.head
     assert isinstance(head, BlockHead)
-    plain = replace(reading, calibrator=None, kind="link", to_prior=None)
+    plain = replace(probability_model, calibrator=None, kind="link", to_prior=None)
     parts = list(_sampled(model, head, data, plain, seed, device))
     return HeldOutCells(*(torch.cat([part[i] for part in parts]) for i in range(4)))
 
@@ -65,24 +67,24 @@ def _sampled(
 
 
 def calibrated_by_bands(
-    model: Model, data: Any, reading: ProbabilityModel, seed: int, device: torch.device
+    model: Model, data: Any, probability_model: ProbabilityModel, seed: int, device: torch.device
 ) -> ProbabilityModel:
     """Return the probability model with one calibration line per frequency band, fitted to held-out items."""
-    cells = cells_of(model, data, reading, seed, device)
+    cells = cells_of(model, data, probability_model, seed, device)
     if float(cells.targets.sum()) == 0:
-        return reading
-    platt = fit_bands(cells, reading.counts)
-    return replace(reading, kind="platt", calibrator=platt, n_fitted=len(data.labels))
+        return probability_model
+    platt = fit_bands(cells, probability_model.counts)
+    return replace(probability_model, kind="platt", calibrator=platt, n_fitted=len(data.labels))
 
 
-def band_report(cells: HeldOutCells, reading: ProbabilityModel, bins: int = 15) -> list[dict[str, Any]]:
+def band_report(cells: HeldOutCells, probability_model: ProbabilityModel, bins: int = 15) -> list[dict[str, Any]]:
     """Return, for each frequency band, how far its probabilities are from frequencies: ACE over bins of equal width."""
-    platt = reading.calibrator
+    platt = probability_model.calibrator
     odds = cells.log_odds
     if isinstance(platt, Platt):
         odds = odds * platt.slope[cells.labels] + platt.shift[cells.labels]
     eta, y, w = torch.sigmoid(odds).numpy(), cells.targets.double().numpy(), cells.weights.double().numpy()
-    bands, rows = bands_of(reading.counts), []
+    bands, rows = bands_of(probability_model.counts), []
     of_cell = bands[cells.labels.numpy()]
     for band in np.unique(bands):
         in_band = of_cell == band
@@ -92,7 +94,7 @@ def band_report(cells: HeldOutCells, reading: ProbabilityModel, bins: int = 15) 
         mass, off = (np.bincount(bin_of, x, bins) for x in (w[in_band], w[in_band] * (eta[in_band] - y[in_band])))
         n_drawn = np.bincount(bin_of, minlength=bins)
         seen = n_drawn >= min(_FEWEST_CELLS, n_drawn.max())
-        counts = reading.counts[bands == band]
+        counts = probability_model.counts[bands == band]
         rows.append(
             {
                 "positives": [int(counts.min()), int(counts.max())],

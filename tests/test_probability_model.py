@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from small_run import LOSSES, part, reading_of
+from small_run import LOSSES, part, probability_model_of
 from steelyard.balance import ClassBalanced, PartialLabelMasking
 from steelyard.calibrate import Isotonic, Platt, Temperature, threshold_report
 from steelyard.calibrate.aim import Aim
@@ -68,17 +68,17 @@ def test_the_whole_chain_by_hand() -> None:
     objective.start_epoch(1, 1)
     targets = torch.from_numpy((g.random((64, 4)) < 0.3).astype(np.int8))
     objective(torch.zeros(64, 4), targets, torch.arange(64))
-    reading = ProbabilityModel.of_objective(objective, part(), COUNTS, N_KNOWN, class_aware=False)
+    probability_model = ProbabilityModel.of_objective(objective, part(), COUNTS, N_KNOWN, class_aware=False)
     z, y = held_out()
 
     r = COUNTS / (N_KNOWN - COUNTS)
     keep_positive, keep_negative = np.minimum(1, r.mean() / r), np.minimum(1, r / r.mean())
     linked = z - np.log(keep_positive / keep_negative)  # class-balanced weights are the same for both signs
-    np.testing.assert_allclose(reading.log_odds(z), linked, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(probability_model.log_odds(z), linked, rtol=1e-6, atol=1e-6)
 
-    fitted = reading.fit(z, y, "platt")
-    line = Platt().fit(reading.log_odds(z), y, reading.level)
-    calibrated = line.slope.numpy() * reading.log_odds(z) + line.shift.numpy()
+    fitted = probability_model.fit(z, y, "platt")
+    line = Platt().fit(probability_model.log_odds(z), y, probability_model.level)
+    calibrated = line.slope.numpy() * probability_model.log_odds(z) + line.shift.numpy()
     np.testing.assert_allclose(fitted.log_odds(z), calibrated, rtol=1e-12, atol=1e-12)
     known = y >= 0
     prior = (known * sigmoid(calibrated)).sum(0) / known.sum(0)
@@ -118,9 +118,9 @@ def test_the_objective_s_own_probability_and_class_aware_sampling_undone_by_brut
 
 def test_sigma_alone_is_what_none_means() -> None:
     z, y = held_out()
-    reading = reading_of(part("focal"), COUNTS, N_KNOWN).fit(z, y, "none")
-    np.testing.assert_allclose(reading.probability(z), sigmoid(z), rtol=1e-12)
-    assert "nothing undone" in reading.how
+    probability_model = probability_model_of(part("focal"), COUNTS, N_KNOWN).fit(z, y, "none")
+    np.testing.assert_allclose(probability_model.probability(z), sigmoid(z), rtol=1e-12)
+    assert "nothing undone" in probability_model.how
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_sigma_alone_is_what_none_means() -> None:
 )
 def test_every_loss_with_every_calibrator_comes_back_from_json_bit_for_bit(name: str, kind: str) -> None:
     z, y = held_out(60, seed=3)
-    reading = reading_of(LOSSES[name], COUNTS, N_KNOWN, class_aware=name in ("DB", "ASL"))
+    probability_model = probability_model_of(LOSSES[name], COUNTS, N_KNOWN, class_aware=name in ("DB", "ASL"))
     if name == "Two-way" and kind == "link":
         with pytest.raises(NoLink):
-            reading.fit(z, y, kind)
+            probability_model.fit(z, y, kind)
         return
-    fitted = reading.fit(z, y, kind)
+    fitted = probability_model.fit(z, y, kind)
     eta = fitted.out_of_fold(z, y)
     assert ((eta >= 0) & (eta <= 1)).all()
     fitted = fitted.with_prior([0.3, np.nan, 0.01, 0.02]).with_thresholds(Aim("f1"), eta, y)
@@ -160,39 +160,43 @@ def test_every_loss_with_every_calibrator_comes_back_from_json_bit_for_bit(name:
 def test_losses_without_a_link_say_why_until_they_are_calibrated() -> None:
     z, y = held_out()
     for loss, said in ((part("two_way"), "TwoWay"), (part("ldam", softmax=True), "LDAM")):
-        reading = reading_of(loss, COUNTS, N_KNOWN)
-        assert not reading.has_probability
-        assert said in reading.why
-        for call in (lambda r=reading: r.probability(z), lambda r=reading: r.log_odds(z)):
+        probability_model = probability_model_of(loss, COUNTS, N_KNOWN)
+        assert not probability_model.has_probability
+        assert said in probability_model.why
+        for call in (lambda r=probability_model: r.probability(z), lambda r=probability_model: r.log_odds(z)):
             with pytest.raises(NoLink, match=rf"{said}.*calibrat"):
                 call()
         for kind in ("link", "none"):
             with pytest.raises(NoLink, match=rf"{kind}.*{said}.*temperature"):
-                reading.fit(z, y, kind)
-        fitted = reading.fit(z, y)
+                probability_model.fit(z, y, kind)
+        fitted = probability_model.fit(z, y)
         assert fitted.has_probability
         assert fitted.kind in MAKERS
         assert "link" not in fitted.trials
-        nothing = reading.fit(z, np.where(y == 1, -1, y))  # no positive to fit to
+        nothing = probability_model.fit(z, np.where(y == 1, -1, y))  # no positive to fit to
         assert not nothing.has_probability
-        assert ProbabilityModel.from_json(nothing.to_json()).why == reading.why
+        assert ProbabilityModel.from_json(nothing.to_json()).why == probability_model.why
 
 
 def test_softmax_is_calibrated_on_what_it_determines() -> None:
     z, y = held_out()
-    reading = reading_of(part("ldam", softmax=True), COUNTS, N_KNOWN).fit(z / 10, y, "platt")
+    probability_model = probability_model_of(part("ldam", softmax=True), COUNTS, N_KNOWN).fit(z / 10, y, "platt")
     moved = z / 10 + np.random.default_rng(0).normal(size=(len(z), 1))
-    np.testing.assert_allclose(reading.probability(moved), reading.probability(z / 10), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        probability_model.probability(moved), probability_model.probability(z / 10), rtol=1e-8, atol=1e-12
+    )
     s = 30 * z / 10
     rest = np.stack([np.log(np.exp(np.delete(s, c, 1)).sum(1)) for c in range(4)], 1)
-    line = Platt().fit(np.clip(s - rest, -100, 100), y, reading.level)
-    np.testing.assert_allclose(reading.probability(z / 10), line(np.clip(s - rest, -100, 100)), rtol=1e-8, atol=1e-12)
+    line = Platt().fit(np.clip(s - rest, -100, 100), y, probability_model.level)
+    np.testing.assert_allclose(
+        probability_model.probability(z / 10), line(np.clip(s - rest, -100, 100)), rtol=1e-8, atol=1e-12
+    )
 
 
 def test_a_label_that_falls_with_its_logits_keeps_their_order() -> None:
     z = np.random.default_rng(0).normal(size=(400, 2))
     y = (np.random.default_rng(1).random((400, 2)) < sigmoid(z * [-2.0, 2.0])).astype(np.int8)
-    fitted = reading_of(part(), np.full(2, 200.0), np.full(2, 400.0)).fit(z, y, "platt")
+    fitted = probability_model_of(part(), np.full(2, 200.0), np.full(2, 400.0)).fit(z, y, "platt")
     odds, line = fitted.log_odds(z), Platt().fit(z, y, fitted.level)
     assert line.slope[0] == 0 < line.slope[1]
     assert np.array_equal(odds[:, 0].argsort(), z[:, 0].argsort())
@@ -202,9 +206,9 @@ def test_a_label_that_falls_with_its_logits_keeps_their_order() -> None:
 
 
 def test_one_class_under_class_aware_sampling_has_no_link() -> None:
-    reading = reading_of(part(), np.array([5.0, 0, 0]), 10, class_aware=True)
-    assert not reading.has_probability
-    assert "class-aware" in reading.why
+    probability_model = probability_model_of(part(), np.array([5.0, 0, 0]), 10, class_aware=True)
+    assert not probability_model.has_probability
+    assert "class-aware" in probability_model.why
 
 
 def test_the_part_must_be_the_objective_s() -> None:
@@ -216,13 +220,13 @@ def test_the_part_must_be_the_objective_s() -> None:
 
 def test_many_rows_are_read_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = held_out()
-    reading = reading_of(part("spa"), COUNTS, N_KNOWN).fit(z, y, "isotonic")
-    whole = reading.probability(z)
+    probability_model = probability_model_of(part("spa"), COUNTS, N_KNOWN).fit(z, y, "isotonic")
+    whole = probability_model.probability(z)
     monkeypatch.setattr("steelyard.calibrate.probability._CELLS_AT_ONCE", 28)
-    np.testing.assert_allclose(reading.probability(z), whole, rtol=1e-14)
-    assert reading.probability(z[:0]).shape == (0, 4)
+    np.testing.assert_allclose(probability_model.probability(z), whole, rtol=1e-14)
+    assert probability_model.probability(z[:0]).shape == (0, 4)
     with pytest.raises(ValueError, match=r"\(N, 4\)"):
-        reading.probability(z[:, :3])
+        probability_model.probability(z[:, :3])
 
 
 # ---- out of fold, and the choice of a kind
@@ -232,26 +236,26 @@ def test_many_rows_are_read_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_out_of_fold_leaves_the_fold_out(kind: str) -> None:
     z, y = held_out(200, unknown=0.0)
     folds = np.arange(200) % 4
-    reading = reading_of(part("focal"), COUNTS, N_KNOWN)
-    clean = reading.fit(z, y, kind, folds).out_of_fold(z, y, folds)
+    probability_model = probability_model_of(part("focal"), COUNTS, N_KNOWN)
+    clean = probability_model.fit(z, y, kind, folds).out_of_fold(z, y, folds)
     poisoned = y.copy()
     poisoned[folds == 2] = 1 - poisoned[folds == 2]
-    other = reading.fit(z, poisoned, kind, folds).out_of_fold(z, poisoned, folds)
+    other = probability_model.fit(z, poisoned, kind, folds).out_of_fold(z, poisoned, folds)
     assert np.array_equal(clean[folds == 2], other[folds == 2])
     for fold in (0, 1, 3):
         assert not np.allclose(clean[folds == fold], other[folds == fold], atol=1e-3)
-    odds = reading.log_odds(z)
-    mine = MAKERS[kind]().fit(odds[folds != 2], y[folds != 2], reading.level)(odds[folds == 2])
+    odds = probability_model.log_odds(z)
+    mine = MAKERS[kind]().fit(odds[folds != 2], y[folds != 2], probability_model.level)(odds[folds == 2])
     np.testing.assert_allclose(clean[folds == 2], mine, atol=3e-4)  # the slope of isotonic steps
 
 
 def test_out_of_fold_with_little_to_fit_on() -> None:
-    reading = reading_of(part(), COUNTS, N_KNOWN)
+    probability_model = probability_model_of(part(), COUNTS, N_KNOWN)
     z = np.array([[1.0, -1, 0, 2], [0, 0, 0, 0]])
     y = np.array([[1, -1, 0, -1], [-1, -1, -1, -1]], np.int8)
-    fitted = reading.fit(z, y, "platt")
+    fitted = probability_model.fit(z, y, "platt")
     np.testing.assert_allclose(fitted.out_of_fold(z, y)[0], sigmoid(z[0]))  # nothing but itself to be fitted to
-    one = reading.fit(z[:1], y[:1])
+    one = probability_model.fit(z[:1], y[:1])
     assert one.kind == "link"
     np.testing.assert_allclose(one.out_of_fold(z[:1], y[:1]), sigmoid(z[:1]))
 
@@ -274,7 +278,7 @@ def test_folds_share_out_every_label() -> None:
 )
 def test_auto_takes_the_simplest_that_will_do(scale: float, shift: float, kinds: set[str]) -> None:
     z, y = held_out(2000, seed=5, scale=scale, shift=shift)
-    fitted = reading_of(part(), COUNTS, N_KNOWN).fit(z, y)
+    fitted = probability_model_of(part(), COUNTS, N_KNOWN).fit(z, y)
     assert fitted.kind in kinds
     assert list(fitted.trials) == ["link", "temperature", "platt", "isotonic"]
     assert fitted.trials[fitted.kind] < min(fitted.trials.values()) + 0.005
@@ -284,7 +288,7 @@ def test_auto_takes_steps_where_nothing_straight_fits() -> None:
     g = np.random.default_rng(0)
     z = g.normal(size=(6000, 2)) * 3
     y = (g.random(z.shape) < np.where(abs(z) < 2, 0.5, np.where(z > 0, 0.98, 0.02))).astype(np.int8)
-    assert reading_of(part(), [3000, 3000], 6000).fit(z, y).kind == "isotonic"
+    assert probability_model_of(part(), [3000, 3000], 6000).fit(z, y).kind == "isotonic"
 
 
 def test_auto_keeps_to_the_link_with_too_few_labels() -> None:
@@ -292,29 +296,29 @@ def test_auto_keeps_to_the_link_with_too_few_labels() -> None:
     few = y.copy()
     few[np.flatnonzero((y == 1).any(1))[3:]] = -1
     assert 0 < (few == 1).sum() < 10
-    reading = reading_of(part(), COUNTS, N_KNOWN)
-    assert reading.fit(z, few).kind == "link"
-    assert reading.fit(z, few).trials == {}
-    assert reading.fit(z, np.full_like(y, -1)).kind == "link"
-    assert reading.fit(z[:0], y[:0]).kind == "link"
-    assert reading.fit(z, few, "platt").kind == "platt"
+    probability_model = probability_model_of(part(), COUNTS, N_KNOWN)
+    assert probability_model.fit(z, few).kind == "link"
+    assert probability_model.fit(z, few).trials == {}
+    assert probability_model.fit(z, np.full_like(y, -1)).kind == "link"
+    assert probability_model.fit(z[:0], y[:0]).kind == "link"
+    assert probability_model.fit(z, few, "platt").kind == "platt"
     with pytest.raises(ValueError, match="no known label"):
-        reading.fit(z, np.full_like(y, -1), "platt")
+        probability_model.fit(z, np.full_like(y, -1), "platt")
 
 
 def test_no_probability_is_one() -> None:
-    reading = reading_of(part(), COUNTS, N_KNOWN)
+    probability_model = probability_model_of(part(), COUNTS, N_KNOWN)
     z = np.full((1, 4), 90.0)
     for dtype in (np.float16, np.float32, np.float64):
-        eta = reading.probability(z.astype(dtype))
+        eta = probability_model.probability(z.astype(dtype))
         assert (eta == np.nextafter(eta.dtype.type(1), eta.dtype.type(0))).all()
-        assert (reading.probability(-z.astype(dtype)) > 0).all()
-    assert reading.log_odds(z).max() == 90
+        assert (probability_model.probability(-z.astype(dtype)) > 0).all()
+    assert probability_model.log_odds(z).max() == 90
 
 
 def test_steps_do_not_cost_the_ranking() -> None:
     z, y = held_out(800, seed=2)
-    fitted = reading_of(part(), COUNTS, N_KNOWN).fit(z, y, "isotonic")
+    fitted = probability_model_of(part(), COUNTS, N_KNOWN).fit(z, y, "isotonic")
     eta = fitted.probability(z.astype(np.float32))
     steps = Isotonic().fit(z, y, fitted.level)(z.astype(np.float32))
     np.testing.assert_allclose(eta, steps, atol=3e-4)
@@ -325,7 +329,7 @@ def test_steps_do_not_cost_the_ranking() -> None:
 
 def test_where_the_link_gives_zero_calibrators_look_behind_it() -> None:
     z, y = held_out(1500, scale=0.5)
-    fitted = reading_of(part("asymmetric"), COUNTS, N_KNOWN).fit(z, y)
+    fitted = probability_model_of(part("asymmetric"), COUNTS, N_KNOWN).fit(z, y)
     assert fitted.base == "logits"
     assert {name for name in fitted.trials if name.endswith("on logits")} == {f"{k} on logits" for k in MAKERS}
     direct = MAKERS[fitted.kind]().fit(z, y, fitted.level)
@@ -338,7 +342,7 @@ def test_where_the_link_gives_zero_calibrators_look_behind_it() -> None:
 
 def test_with_prior_goes_there_and_back() -> None:
     z, y = held_out(400)
-    fitted = reading_of(part("focal"), COUNTS, N_KNOWN).fit(z, y, "platt")
+    fitted = probability_model_of(part("focal"), COUNTS, N_KNOWN).fit(z, y, "platt")
     eta = fitted.out_of_fold(z, y)
     fitted = fitted.with_thresholds(Aim("f1"), eta, y)
     there = fitted.with_prior([0.9, 0.001, 0.5, 0.2])
@@ -354,20 +358,20 @@ def test_with_prior_goes_there_and_back() -> None:
 
 def test_labels_never_or_always_present_are_left_alone() -> None:
     counts, known = np.array([0.0, 50, 100, 0]), np.array([100.0, 100, 100, 0])
-    reading = reading_of(part(), counts, known)
-    assert reading.movable.tolist() == [False, True, False, False]
-    assert np.isnan(reading.prior[3])
+    probability_model = probability_model_of(part(), counts, known)
+    assert probability_model.movable.tolist() == [False, True, False, False]
+    assert np.isnan(probability_model.prior[3])
     z = np.random.default_rng(0).normal(size=(20, 4))
-    shifted = reading.with_prior([0.2, 0.2, 0.2, 0.2]).log_odds(z)
+    shifted = probability_model.with_prior([0.2, 0.2, 0.2, 0.2]).log_odds(z)
     np.testing.assert_allclose(shifted[:, [0, 2, 3]], z[:, [0, 2, 3]])
     np.testing.assert_allclose(shifted[:, 1], z[:, 1] + logit(0.2), rtol=1e-12)
-    never = reading.with_prior([0.2, 0.0, 0.2, 0.2]).log_odds(z)
+    never = probability_model.with_prior([0.2, 0.0, 0.2, 0.2]).log_odds(z)
     assert (never[:, 1] == -100).all()
 
 
 def test_a_prior_estimated_on_the_items_fitted_to_moves_nothing() -> None:
     z, y = held_out(2000, unknown=0.0, scale=0.7, shift=-0.3)
-    fitted = reading_of(part(), COUNTS, N_KNOWN).fit(z, y, "platt")
+    fitted = probability_model_of(part(), COUNTS, N_KNOWN).fit(z, y, "platt")
     names = ("a", "b", "c", "d")
     found = deployment("estimate", fitted, names, torch.from_numpy(z))
     np.testing.assert_allclose(found.prior, fitted.prior, rtol=1e-12)
@@ -436,28 +440,28 @@ def test_thresholds_of_a_shifted_reading_are_optimal_in_the_shifted_world() -> N
     n = 40_000
     y = (g.random((n, 1)) < 0.3).astype(np.int8)
     z = g.normal(size=(n, 1)) * 1.5 + np.where(y == 1, 1.125, -1.125) + logit(np.float64(0.3))  # calibrated by design
-    reading = reading_of(part(), [0.3 * n], n).with_prior([0.05])
-    shifted = reading.with_thresholds(Aim("f1"), sigmoid(z), y)
+    probability_model = probability_model_of(part(), [0.3 * n], n).with_prior([0.05])
+    shifted = probability_model.with_thresholds(Aim("f1"), sigmoid(z), y)
     there = (g.random((n, 1)) < 0.05).astype(np.int8)
     z_there = g.normal(size=(n, 1)) * 1.5 + np.where(there == 1, 1.125, -1.125) + logit(np.float64(0.3))
-    eta = reading.probability(z_there)
+    eta = probability_model.probability(z_there)
     best = threshold_report(eta, there, "f1")
     said = shifted.decisions(eta)
     f1 = 2 * (said & (there == 1)).sum() / (said.sum() + there.sum())
     assert f1 > best.value[0] - 0.01
-    kept = reading_of(part(), [0.3 * n], n).with_thresholds(Aim("f1"), sigmoid(z), y).with_prior([0.05])
+    kept = probability_model_of(part(), [0.3 * n], n).with_thresholds(Aim("f1"), sigmoid(z), y).with_prior([0.05])
     stale = kept.decisions(eta)
     assert 2 * (stale & (there == 1)).sum() / (stale.sum() + there.sum()) < f1 - 0.02
 
 
 def test_aims_that_need_no_items() -> None:
-    reading = reading_of(part(), COUNTS, N_KNOWN)
-    assert (reading.with_thresholds(Aim("f1")).thresholds == 0.5).all()
+    probability_model = probability_model_of(part(), COUNTS, N_KNOWN)
+    assert (probability_model.with_thresholds(Aim("f1")).thresholds == 0.5).all()
     cost = Aim("cost", false_positive_cost=1.0, false_negative_cost=4.0)
-    assert (reading.with_thresholds(cost).thresholds == 0.2).all()
-    free = reading.with_thresholds(Aim("cost", false_positive_cost=0.0))
+    assert (probability_model.with_thresholds(cost).thresholds == 0.2).all()
+    free = probability_model.with_thresholds(Aim("cost", false_positive_cost=0.0))
     assert free.decisions(np.zeros((2, 4))).all()
-    never = reading.with_thresholds(Aim("cost", false_negative_cost=0.0))
+    never = probability_model.with_thresholds(Aim("cost", false_negative_cost=0.0))
     assert not never.decisions(np.ones((2, 4))).any()
     assert np.array_equal(ProbabilityModel.from_json(never.to_json()).thresholds, never.thresholds)
     for bad in ({"goal": "best"}, {"goal": "recall", "target": 0.0}, {"goal": "cost", "false_positive_cost": -1.0}):
@@ -466,10 +470,10 @@ def test_aims_that_need_no_items() -> None:
 
 
 def test_decisions_round_thresholds_as_probabilities_are() -> None:
-    reading = replace(reading_of(part(), COUNTS, N_KNOWN), chosen_thresholds=np.full(4, 0.1))
-    assert reading.decisions(np.full((1, 4), 0.1, np.float32)).all()
-    assert reading.decisions(torch.full((1, 4), 0.1)).all()
-    assert not reading.decisions(np.full((1, 4), 0.0999)).any()
+    probability_model = replace(probability_model_of(part(), COUNTS, N_KNOWN), chosen_thresholds=np.full(4, 0.1))
+    assert probability_model.decisions(np.full((1, 4), 0.1, np.float32)).all()
+    assert probability_model.decisions(torch.full((1, 4), 0.1)).all()
+    assert not probability_model.decisions(np.full((1, 4), 0.0999)).any()
 
 
 # ---- files
@@ -478,7 +482,7 @@ def test_decisions_round_thresholds_as_probabilities_are() -> None:
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     z, y = held_out()
     path = tmp_path / "calibration.json"
-    fitted = reading_of(part("spa"), COUNTS, N_KNOWN, class_aware=True).fit(z, y, "isotonic")
+    fitted = probability_model_of(part("spa"), COUNTS, N_KNOWN, class_aware=True).fit(z, y, "isotonic")
     fitted.save(path)
     whole = path.read_bytes()
     assert np.array_equal(ProbabilityModel.load(path).probability(z), fitted.probability(z))
@@ -517,13 +521,13 @@ def test_whatever_the_items_the_result_is_a_probability_or_a_sentence(
     g = np.random.default_rng(seed)
     z = g.normal(size=(n, 3)) * 10.0 ** g.integers(-2, 3)
     y = g.choice(np.array([-1.0, 0, 1, 0.3]), size=(n, 3), p=[0.3, 0.4, 0.2, 0.1])
-    reading = reading_of(part("focal"), [5, 0, 2], 9, class_aware=aware)
+    probability_model = probability_model_of(part("focal"), [5, 0, 2], 9, class_aware=aware)
     known = y[y >= 0]
     if kind != "auto" and not 0 < known.sum() < len(known):
         with pytest.raises(ValueError, match=r"^targets holds no [^\n]*$"):
-            reading.fit(z, y, kind)
+            probability_model.fit(z, y, kind)
         return
-    fitted = reading.fit(z, y, kind)
+    fitted = probability_model.fit(z, y, kind)
     for eta in (fitted.probability(z), fitted.out_of_fold(z, y)):
         assert eta.shape == (n, 3)
         assert ((eta >= 0) & (eta <= 1)).all()

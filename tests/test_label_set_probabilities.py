@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import steelyard as sy
-from small_run import part, reading_of
+from small_run import part, probability_model_of
 from steelyard.calibrate import LabelSets
 from steelyard.calibrate.crossfit import label_sets
 from steelyard.calibrate.probability import ProbabilityModel
 from steelyard.config.sections import EvaluateSettings
 from steelyard.data.dataset import ArrayDataset
-from steelyard.export.trace import ReadingNetwork
+from steelyard.export.trace import ProbabilityNetwork
 from steelyard.folder.fingerprints import fingerprints
 from steelyard.folder.run_folder import RunFolder
 from steelyard.labels import Labels
@@ -74,7 +74,7 @@ def held_out() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture(scope="module")
 def fitted(held_out: tuple[torch.Tensor, torch.Tensor]) -> ProbabilityModel:
     z, y = held_out
-    plain = reading_of(part(), y.double().sum(0).numpy(), len(y))
+    plain = probability_model_of(part(), y.double().sum(0).numpy(), len(y))
     return calibrated(plain, z, y, EvaluateSettings(calibration="link"), NAMES)
 
 
@@ -107,13 +107,13 @@ def test_labels_of_the_items_are_not_looked_at_and_items_like_before_move_nothin
 
 def test_a_reading_with_sets_comes_back_from_its_file(fitted: ProbabilityModel, tmp_path: Path) -> None:
     z = odds(posterior(drawn(200, THERE, 3)[1], HERE))
-    for reading in (fitted, deployment("estimate", fitted, NAMES, z).of(fitted)):
-        reading.save(tmp_path / "calibration.json")
+    for probability_model in (fitted, deployment("estimate", fitted, NAMES, z).of(fitted)):
+        probability_model.save(tmp_path / "calibration.json")
         again = ProbabilityModel.load(tmp_path / "calibration.json")
-        assert torch.equal(again.probability(z), reading.probability(z))
-        assert again.to_json() == reading.to_json()
+        assert torch.equal(again.probability(z), probability_model.probability(z))
+        assert again.to_json() == probability_model.to_json()
         assert again.sets is not None
-        assert (again.sets_there is None) == (reading.sets_there is None)
+        assert (again.sets_there is None) == (probability_model.sets_there is None)
     text = fitted.to_json().replace('"sizes": [null, ', '"sizes": [null, 7.0, ')
     with pytest.raises(ValueError, match="checksum"):
         ProbabilityModel.from_json(text)
@@ -130,8 +130,8 @@ def test_another_prior_takes_the_place_of_sets(fitted: ProbabilityModel) -> None
     with pytest.raises(ValueError, match="not calibrated for label sets"):
         replace(fitted, sets=None).with_sets(there)
     with pytest.raises(ValueError, match="ONNX"):
-        ReadingNetwork(moved)
-    ReadingNetwork(fitted)
+        ProbabilityNetwork(moved)
+    ProbabilityNetwork(fitted)
 
 
 def test_shifts_are_shrunk_as_far_as_they_are_not_believed(fitted: ProbabilityModel) -> None:
@@ -197,19 +197,19 @@ def test_a_finished_run_is_read_by_sets_from_its_file_on(tmp_path: Path) -> None
     trained = RunFolder(out).load()
     logits, targets = Bayes()(torch.from_numpy(data[0])), torch.from_numpy(y)
     by_link = EvaluateSettings(calibration="link", thresholds="half")
-    reading = calibrated(trained.reading, logits, targets, by_link, trained.names)
-    assert reading.sets is not None
-    RunFolder(out).write_reading(reading)
+    probability_model = calibrated(trained.probability_model, logits, targets, by_link, trained.names)
+    assert probability_model.sets is not None
+    RunFolder(out).write_probability_model(probability_model)
     given = (Bayes()(torch.from_numpy(there.inputs)), there.labels)
     wanted = posterior(x_there, THERE)
     said = evaluate(RunFolder(out).load(), given, EvaluateSettings(deploy_prior="estimate"))
     assert said["reading"]["how"].endswith("of label sets")
     assert said["deploy_prior"]["sizes"][2] == pytest.approx((y_there.sum(1) == 2).mean(), abs=0.03)
     recalibrate(out, given, EvaluateSettings(deploy_prior="estimate", thresholds="half"), keep=True)
-    kept = Run.load(out).trained.reading
+    kept = Run.load(out).trained.probability_model
     eta = kept.probability(given[0])
     assert np.abs(eta.numpy() - wanted).mean() < 0.015
     assert (kept.decisions(eta) == (eta >= 0.5)).all()
     before = fingerprints(out)["calibration"]
-    RunFolder(out).write_reading(reading)
+    RunFolder(out).write_probability_model(probability_model)
     assert fingerprints(out)["calibration"] != before
