@@ -166,7 +166,8 @@ def race(
     x, folds = features_of(data).to(device), _folds_of(data, targets, settings.seed)
     judged = None if audit is None else (features_of(audit), _targets_of(audit))
     cells = _known_cells(data, targets, device)
-    texts = SparseRows(names, device) if isinstance(x, SparseRows) and names is not None else None
+    few = isinstance(x, SparseRows) and len(data) >= data.labels.n_labels  # names have as many cells as labels squared
+    texts = SparseRows(names, device) if few and names is not None else None
     result = run_race(
         x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say, cells, texts
     )

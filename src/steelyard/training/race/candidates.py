@@ -81,10 +81,15 @@ class Items:
 
     @cached_property
     def name_cells(self) -> Cells:
-        """The coefficients (L, L) of names: present on the diagonal where a name has a known term, else unknown."""
+        """The coefficients (L, L) of names: present on the diagonal where a name has a known term, else unknown.
+
+        A name has the mean weight of an item.
+        """
         assert self.names is not None
         there = torch.from_numpy(np.diff(self.names.cells.indptr) > 0).to(self.targets.device)
-        return _cells_of(torch.diag(there.to(torch.int8) + 1) - 1)
+        weights = (self.cells.a + self.cells.b).amax(1)
+        cells = _cells_of(2 * torch.diag(there.to(torch.int8)) - 1)
+        return cells._replace(a=cells.a * weights[weights > 0].mean())
 
     def level_shift(self, rows: Tensor, loss: PairLoss | None = None, named: bool = False) -> Tensor:
         """Return how much higher the level of each label is among all items than among some, (L,), in logits of a loss.
