@@ -292,7 +292,8 @@ def table(document: dict[str, Any]) -> str:
     seeds = len({key.rpartition(" | ")[2] for key in results})
     lines.append(
         f"\n{items['train']:,} training items ({items['held_out']:,} of them held out to choose), {items['test']:,} "
-        f"test items, {document['features']:,} features, seeds 0 to {seeds - 1}; known positives per item: {kept}, of {document['positives'][FULL]:g}. Mean test mAP in per cent "
+        f"test items, {document['features']:,} features, seeds 0 to {seeds - 1}; known "
+        f"positives per item: {kept}, of {document['positives'][FULL]:g}. Mean test mAP in per cent "
         "± standard deviation over seeds; in brackets the 95 % interval, over test items, of the difference to `an`. "
         f"BCE with all labels known: {full:.2f}. Measured on {document['device']} at {document['commit'][:12]}."
     )
