@@ -42,6 +42,8 @@ from steelyard_papers.datasets import COCO_FEATURES, VOC_FEATURES
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT, PAGE, MARK = ROOT / "bench" / "figures", ROOT / "docs" / "reference" / "rules-for-unknown.md", "rules-on-coco"
+WIDTH = 2048
+"""Features of COCO."""
 EPOCHS, BATCH, HELD_OUT, RESAMPLES = 10, 1024, 0.1, 100
 RATES, DECAY = (1e-4, 3e-4, 1e-3, 3e-3), 0.01
 DECAYS = ("decay", (0.01, 0.1, 1.0))
@@ -290,9 +292,10 @@ def table(document: dict[str, Any]) -> str:
     kept = ", ".join(f"{name} {document['positives'][name]:g}" for name in lists)
     items = document["items"]
     seeds = len({key.rpartition(" | ")[2] for key in results})
+    some = "" if document["features"] == WIDTH else f" (the first principal directions of {WIDTH:,})"
     lines.append(
         f"\n{items['train']:,} training items ({items['held_out']:,} of them held out to choose), {items['test']:,} "
-        f"test items, {document['features']:,} features, seeds 0 to {seeds - 1}; known "
+        f"test items, {document['features']:,} features{some}, number of seeds {seeds}; known "
         f"positives per item: {kept}, of {document['positives'][FULL]:g}. Mean test mAP in per cent "
         "± standard deviation over seeds; in brackets the 95 % interval, over test items, of the difference to `an`. "
         f"BCE with all labels known: {full:.2f}. Measured on {document['device']} at {document['commit'][:12]}."
