@@ -264,13 +264,14 @@ def table(document: dict[str, Any]) -> str:
     def cell(listed: str, rule: str) -> str:
         if np.isnan(mean(listed, rule)):
             return "not finite"
-        seeds = np.std([entry["mAP"] for entry in runs(listed, rule)], ddof=1) if len(runs(listed, rule)) > 1 else 0.0
+        of_seeds = [entry["mAP"] for entry in runs(listed, rule)]
+        value = f"{mean(listed, rule):.2f}" + (f" ± {np.std(of_seeds, ddof=1):.2f}" if len(of_seeds) > 1 else "")
         if rule == "an":
-            return f"{mean(listed, rule):.2f} ± {seeds:.2f}"
+            return value
         gains = np.mean([entry["resampled"] for entry in runs(listed, rule)], 0)
         gains = gains - np.mean([entry["resampled"] for entry in runs(listed, "an")], 0)
         low, high = np.percentile(gains, (2.5, 97.5))
-        return f"{mean(listed, rule):.2f} ± {seeds:.2f} ({low:+.2f} to {high:+.2f})"
+        return f"{value} ({low:+.2f} to {high:+.2f})"
 
     def setting(listed: str, rule: str) -> str:
         choice = document["chosen"].get(f"{listed} | {rule}")
@@ -293,8 +294,10 @@ def table(document: dict[str, Any]) -> str:
     items = document["items"]
     seeds = len({key.rpartition(" | ")[2] for key in results})
     some = "" if document["features"] == WIDTH else f" (the first principal directions of {WIDTH:,})"
+    left_out = ", ".join(f"`{rule}`" for rule in RULES if rule not in there)
     lines.append(
-        f"\n{items['train']:,} training items ({items['held_out']:,} of them held out to choose), {items['test']:,} "
+        (f"\nNot measured: {left_out}.\n" if left_out else "")
+        + f"\n{items['train']:,} training items ({items['held_out']:,} of them held out to choose), {items['test']:,} "
         f"test items, {document['features']:,} features{some}, number of seeds {seeds}; known "
         f"positives per item: {kept}, of {document['positives'][FULL]:g}. Mean test mAP in per cent "
         "± standard deviation over seeds; in brackets the 95 % interval, over test items, of the difference to `an`. "
