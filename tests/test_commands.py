@@ -592,7 +592,7 @@ def test_killed_while_it_trains(straight: Any, tmp_path: Path, epoch: int, step:
 
 @pytest.mark.parametrize(
     ("what", "when"),
-    [("write_model", "before"), ("write_reading", "after"), ("write_metrics", "after"), ("finish", "after")],
+    [("write_model", "before"), ("write_probability_model", "after"), ("write_metrics", "after"), ("finish", "after")],
 )
 def test_killed_while_it_finishes(straight: Any, tmp_path: Path, what: str, when: str, monkeypatch: Any) -> None:
     asked, wanted = straight

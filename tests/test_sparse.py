@@ -15,10 +15,12 @@ from steelyard.data.files import DataError
 from steelyard.data.sparse import WIDE, SparseRows
 from steelyard.labels.targets import as_targets
 from steelyard.losses import BCE, SPA
-from steelyard.losses.loss import known_cells
+from steelyard.losses.loss import Cells, known_cells
+from steelyard.models.race.members import MemberSpec
 from steelyard.models.race.transforms import make_transform
 from steelyard.training import small_models
 from steelyard.training.race import linear
+from steelyard.training.race.candidates import Items, Linear, Trial, View, refit
 from steelyard.training.race.linear import Rotation, fit_linear
 from steelyard.training.small_models import baseline, features_of
 
@@ -217,3 +219,39 @@ def test_bad_weights_are_one_sentence(weights: Any, said: str) -> None:
         sy.fit(items(), sample_weight=weights, verbose=False)
     with pytest.raises(ValueError, match="training loop"):
         sy.fit(items(), "bce", sample_weight=np.ones(150), verbose=False, settings={"train": {"epochs": 1}})
+
+
+def of_known(y: np.ndarray) -> Cells:
+    return known_cells(as_targets(torch.from_numpy(y), torch.empty(y.shape)), torch.float32)
+
+
+def test_names_are_items_of_which_one_label_is_known() -> None:
+    x, y = items(120, width=400)
+    names = SparseRows(
+        sparse.csr_array(np.diag([1, 1, 0]) @ np.eye(3, 400), dtype=np.float32)
+    )  # the third says nothing
+    weighted = Cells(*(2 * part for part in of_known(y)[:2]))  # every item
+    target = np.vstack([y, [[1, -1, -1], [-1, 1, -1], [-1, -1, -1]]]).astype(np.int8)
+    both = SparseRows(sparse.vstack([x, names.cells], format="csr"))
+    for cells, factor in ((None, 1.0), (weighted, 2.0)):
+        found = Items(SparseRows(x), torch.from_numpy(y), np.arange(120) % 3, cells, names)
+        model = Linear.of(View(found, MemberSpec("none"), 0), BCE(), named=True)
+        fit = model.refit(3.0)
+        stacked = Cells(*(factor * part for part in of_known(target)[:2]))
+        expected = fit_linear(both, stacked, BCE(), 3.0 * model.view.unit)
+        assert torch.allclose(fit.weight, expected.weight, atol=2e-3)
+        trial = model.trial(3.0, [0, 1, 2], {}, 1e-6)
+        assert trial.log_odds.shape == y.shape
+        assert bool(trial.log_odds.isfinite().all())
+
+
+def test_sums_of_items_keep_the_penalty_per_item() -> None:
+    for width, share in ((400, 2 / 3), (100, 1.0)):
+        x, y = items(120, width=width)
+        found = Items(SparseRows(x), torch.from_numpy(y), np.arange(120) % 3)
+        spec = MemberSpec("none")
+        view = View(found, spec, 0)
+        member = refit(view, spec, Trial(torch.zeros(0), 0, True, 3.0), 0)
+        last = member.network[0]
+        assert isinstance(last, torch.nn.Linear)
+        assert torch.allclose(last.weight.T, Linear.of(view, BCE()).refit(3.0 * share).weight, atol=1e-5)

@@ -248,3 +248,35 @@ def test_a_logger_gets_the_numbers_of_every_epoch() -> None:
     run = sy.fit((x, x[:, :2] > 0), "bce", logger=kept, verbose=False, settings={"train": {"epochs": 2}})
     assert [epoch for epoch, _ in kept.rows] == [1, 2]
     assert [row["training/loss"] for _, row in kept.rows] == [record["loss"] for record in run.history]
+
+
+def test_names_of_labels_are_read_as_texts() -> None:
+    columns = {"text": Column("text", pa.array(["real time games", "real games", "web servers", "web time"]))}
+    columns["n"] = Column("number", np.arange(4.0))
+    data = MixedDataset(columns, sy.Labels(np.eye(4, dtype=np.int8)))
+    encoder = Encoder.fitted(data)
+    names = encoder.features_of_names(["game::real-time", "web", "x"])
+    assert names is not None
+    words = encoder.columns["text"].features(pa.array(["game real time", "web", "x"]))  # type: ignore[attr-defined]
+    assert np.array_equal(names.toarray()[:, : words.shape[1]], words.toarray())
+    assert not names.toarray()[:, words.shape[1] :].any()  # of the number
+    assert encoder.features_of_names(["x", "y"]) is None
+    assert Encoder({"n": encoder.columns["n"]}).features_of_names(["web"]) is None
+
+
+def test_a_name_tells_what_few_texts_cannot() -> None:
+    """Labels are named by a word that two of their three training texts hold, and all others."""
+    rng, n_labels = np.random.default_rng(0), 49
+    topics = [f"x{a}{b}z" for a in "abcdefg" for b in "hijklmn"]
+    own = np.tile(np.arange(n_labels), 6)
+    noise = [" ".join(f"w{k}" for k in rng.integers(0, 3000, 40)) for _ in own]
+    some, rest = slice(None, 3 * n_labels), slice(3 * n_labels, None)
+    lacks = np.arange(len(own)) < n_labels
+    texts = [other if lacks[i] else f"{topics[own[i]]} {other}" for i, other in enumerate(noise)]
+    truth = np.eye(n_labels, dtype=np.int8)[own]
+    maps = {}
+    for kind, names in (("topics", topics), ("numbers", [f"n {c}" for c in range(n_labels)])):
+        data = MixedDataset({"text": Column("text", pa.array(texts[some]))}, sy.Labels(truth[some], names))
+        run = sy.fit(data, verbose=False, settings={"train": {"budget": 1e11}})
+        maps[kind] = sy.metrics.mean_average_precision(run.probability(texts[rest]), truth[rest])
+    assert maps["topics"] > maps["numbers"] + 0.4

@@ -33,7 +33,7 @@ FORMAT = "steelyard calibration"
 VERSION = 1
 FITTED: dict[str, Fitted] = {maker.__name__: maker for maker in MAKERS.values()}
 
-FORMAT = "steelyard reading"
+MODEL_FORMAT = "steelyard reading"
 _KINDS = ("none", "link", *MAKERS)
 _VECTORS = {"fitted_prior": math.nan, "to_prior": math.nan, "annotated": math.nan, "chosen_thresholds": math.inf}
 """The vectors that a model may lack, and the meaning of null in each."""
@@ -160,14 +160,14 @@ def text_of(model: ProbabilityModel) -> str:
         "aim": asdict(model.aim),
         "trials": dict(model.trials),
     }
-    return sealed(content, FORMAT, VERSION)
+    return sealed(content, MODEL_FORMAT, VERSION)
 
 
 def fields_of(text: str, source: str) -> dict[str, Any]:
     """Return the fields of a probability model from its text; `source` is the file to name where it is damaged."""
     broken, again = f"{source} does not hold a whole calibration (", "): write it again with steelyard calibrate"
     with _refused(broken, again):
-        content = unsealed(text, FORMAT, VERSION)
+        content = unsealed(text, MODEL_FORMAT, VERSION)
         counts, n_known = (np.array(content[name], np.float64) for name in ("counts", "n_known"))
         part = Part(content["loss"]["kind"], content["loss"]["arguments"])
         built = make_loss(part, counts, n_known)

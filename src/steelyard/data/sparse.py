@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 from torch import Tensor
 
 
@@ -48,6 +48,10 @@ class SparseRows:
         """Return some items."""
         index = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
         return SparseRows(self.cells[index], self.device)
+
+    def below(self, x: SparseRows) -> SparseRows:
+        """Return the items of `x`, then these."""
+        return SparseRows(vstack([x.cells, self.cells], format="csr"), self.device)
 
     def to(self, device: torch.device) -> SparseRows:
         """Return the same on a device."""

@@ -169,9 +169,11 @@ def _race(result: TrainingResult, console: Console) -> None:
     result.datasets, result.annotated_only = result.datasets._replace(train=data), only
     if only:
         tell(console, f"Beware: {small_models.annotated_sentence(data.labels.names, only)}.", "yellow")
+    encoder = result.datasets.encoder
+    names = None if encoder is None else encoder.features_of_names(data.labels.names)
     with race_progress(console) as say:
         race, result.out_of_fold = small_models.race(
-            data, config.train, result.device, say, only, result.datasets.audit
+            data, config.train, result.device, say, only, result.datasets.audit, names
         )
     show_race(race.document(), console)
     result.folder.write_race(race.document())

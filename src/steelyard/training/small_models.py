@@ -143,7 +143,13 @@ def annotated_note(names: Sequence[str], share: NDArray[np.float64], per_item: f
 
 
 def race(
-    data: Any, settings: Any, device: torch.device, say: Say, only: Sequence[int] = (), audit: Any = None
+    data: Any,
+    settings: Any,
+    device: torch.device,
+    say: Say,
+    only: Sequence[int] = (),
+    audit: Any = None,
+    names: Any = None,
 ) -> tuple[Race, OutOfFold]:
     """Run the race on features.
 
@@ -154,13 +160,16 @@ def race(
         say: takes a sentence about progress.
         only: the labels of which only positives are known.
         audit: fully labelled items that decide among the finalists, or None.
+        names: features (L, F) of the labels' names read as texts, scipy sparse, or None.
     """
     targets = _targets_of(data)
     x, folds = features_of(data).to(device), _folds_of(data, targets, settings.seed)
     judged = None if audit is None else (features_of(audit), _targets_of(audit))
     cells = _known_cells(data, targets, device)
+    few = isinstance(x, SparseRows) and len(data) >= data.labels.n_labels  # names have as many cells as labels squared
+    texts = SparseRows(names, device) if few and names is not None else None
     result = run_race(
-        x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say, cells
+        x, targets.to(device), settings.seed, settings.budget, settings.single, folds, only, judged, say, cells, texts
     )
     return result, OutOfFold(result.log_odds, targets, result.folds)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import csr_array, hstack
 
 from steelyard._files import write_atomic
@@ -266,6 +268,19 @@ class Encoder:
         if all(isinstance(part, np.ndarray) for part in parts):
             return np.concatenate(parts, 1, dtype=np.float32)
         return csr_array(hstack(parts, format="csr", dtype=np.float32))
+
+    def features_of_names(self, names: Sequence[str]) -> csr_array | None:
+        """Return the features (L, width) of labels' names read as texts: game::real-time is "game real time".
+
+        None where no column is read term by term, or no name has a term that training texts have.
+        """
+        texts = pa.array([re.sub(r"[\W_]+", " ", name) for name in names])
+        parts = [
+            encoder.features(texts) if isinstance(encoder, TextTerms) else csr_array((len(names), encoder.width))
+            for encoder in self.columns.values()
+        ]
+        cells = csr_array(hstack(parts, format="csr", dtype=np.float32))
+        return cells if cells.nnz else None
 
     def encoded(self, data: MixedDataset) -> ArrayDataset:
         """Return items with features instead of columns."""

@@ -44,6 +44,8 @@ class MemberSpec(NamedTuple):
     """Of the forest as it was grown."""
     depth: int = 0
     """Splits from a root of the forest to a leaf, at most."""
+    named: bool = False
+    """Whether the names of labels, read as texts, were further items in training."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class MemberSpec(NamedTuple):
         if self.trees:
             return f"{transform}, {self.trees} trees, leaves of {self.leaf}"
         kind = "linear" if self.width == 0 else f"hidden {self.width}"
-        return f"{transform}, {kind}, {self.loss}"
+        return f"{transform}, {kind}, {self.loss}" + (", names" if self.named else "")
 
     @property
     def is_linear(self) -> bool:

@@ -28,7 +28,9 @@ from steelyard.training.race.linear import (
     Rotation,
     Unrotated,
     fit_linear,
+    is_by_item,
     is_convex,
+    joined,
     picked,
     start_from_bce,
     stationary_bias,
@@ -56,22 +58,40 @@ class Items:
         targets: (N, L); unknown ones are ignored.
         folds: (N,), 0 … K−1.
         cells: coefficients (N, L) of the loss; by default those of known targets.
+        names: features (L, F) of the labels' names read as texts, or None. A name is one more item to train on, of
+            which its label alone is known; it is never held out.
     """
 
-    def __init__(self, x: FeatureMatrix, targets: Tensor, folds: NDArray[np.int64], cells: Cells | None = None) -> None:
-        self.x, self.targets, self.folds = x, targets, folds
+    def __init__(
+        self,
+        x: FeatureMatrix,
+        targets: Tensor,
+        folds: NDArray[np.int64],
+        cells: Cells | None = None,
+        names: SparseRows | None = None,
+    ) -> None:
+        self.x, self.targets, self.folds, self.names = x, targets, folds, names
         self.n_folds = int(folds.max()) + 1
-        if cells is None:
-            like = torch.empty(targets.shape, device=targets.device)
-            cells = known_cells(as_targets(targets, like), torch.float32)
-        self.cells = cells
+        self.cells = _cells_of(targets) if cells is None else cells
 
     def split(self, fold: int) -> tuple[Tensor, Tensor]:
         """Return the items that a fold trains on, and those that it holds out."""
         held = torch.from_numpy(self.folds == fold).to(self.x.device)
         return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
 
-    def level_shift(self, rows: Tensor, loss: PairLoss | None = None) -> Tensor:
+    @cached_property
+    def name_cells(self) -> Cells:
+        """The coefficients (L, L) of names: present on the diagonal where a name has a known term, else unknown.
+
+        A name has the mean weight of an item.
+        """
+        assert self.names is not None
+        there = torch.from_numpy(np.diff(self.names.cells.indptr) > 0).to(self.targets.device)
+        weights = (self.cells.a + self.cells.b).amax(1)
+        cells = _cells_of(2 * torch.diag(there.to(torch.int8)) - 1)
+        return cells._replace(a=cells.a * weights[weights > 0].mean())
+
+    def level_shift(self, rows: Tensor, loss: PairLoss | None = None, named: bool = False) -> Tensor:
         """Return how much higher the level of each label is among all items than among some, (L,), in logits of a loss.
 
         A fold that holds out positives trains on fewer, so its model gives them lower log-odds than other folds give
@@ -81,9 +101,11 @@ class Items:
         Args:
             rows: the items that a fold trains on.
             loss: what the logits are of; None for log-odds.
+            named: whether names are trained on too.
         """
-        loss = loss or BCE()
-        return (stationary_bias(loss, self.cells) - stationary_bias(loss, picked(self.cells, rows))).float()
+        both = [self.cells, picked(self.cells, rows)]
+        whole, part = (stationary_bias(loss or BCE(), joined(c, self.name_cells) if named else c) for c in both)
+        return (whole - part).float()
 
     @property
     def screening(self) -> list[int]:
@@ -102,7 +124,8 @@ class Items:
         columns = self.screened_labels
         if columns is None:
             return self
-        return Items(self.x, self.targets[:, columns], self.folds, picked(self.cells, (..., columns)))
+        names = None if self.names is None else self.names[columns]
+        return Items(self.x, self.targets[:, columns], self.folds, picked(self.cells, (..., columns)), names)
 
 
 def n_folds_for(n_items: int) -> int:
@@ -131,6 +154,12 @@ class View:
     def rotation(self) -> Rotation | Unrotated:
         """The transformed features in the basis of their principal axes; sparse ones stay as they are."""
         return Unrotated(self.x) if isinstance(self.x, SparseRows) else Rotation.of(self.x)
+
+    @property
+    def names(self) -> SparseRows:
+        """The transformed features of labels' names."""
+        names: SparseRows = self.transform(self.items.names)
+        return names
 
     @cached_property
     def unit(self) -> float:
@@ -171,11 +200,13 @@ class Linear(NamedTuple):
     read: Callable[[Tensor], Tensor]
     alike: bool = False
     """True if loss and log-odds are the same function for every label."""
+    named: bool = False
+    """True if the labels' names are items to train on."""
 
     @classmethod
-    def of(cls, view: View, loss: PairLoss) -> Linear:
+    def of(cls, view: View, loss: PairLoss, named: bool = False) -> Linear:
         """Return the linear model of a loss whose link gives log-odds."""
-        return cls(view, loss, loss.link, alike=True)
+        return cls(view, loss, loss.link, True, named)
 
     def path(self, folds: list[int]) -> Trial:
         """Fit along the path of strengths on some folds; return the trial of the lowest held-out log-loss.
@@ -183,7 +214,7 @@ class Linear(NamedTuple):
         Of many labels only those that screen are fitted, where labels do not differ in their loss.
         """
         if self.alike and self.view.items.screened_labels is not None:
-            return Linear(self.view.narrowed, self.loss, self.read).path(folds)
+            return Linear(self.view.narrowed, self.loss, self.read, named=self.named).path(folds)
         best, best_loss, worse = None, float("inf"), 0
         fits: dict[int, LinearFit] = {}
         for strength in STRENGTHS:
@@ -205,7 +236,7 @@ class Linear(NamedTuple):
         for fold in folds:
             rows, held = items.split(fold)
             fits[fold] = self.fitted(x[rows], picked(items.cells, rows), strength, fits.get(fold), tolerance)
-            odds[held] = self.read(fits[fold].logits(x[held])) + items.level_shift(rows)
+            odds[held] = self.read(fits[fold].logits(x[held])) + items.level_shift(rows, named=self.named)
         steps = int(np.median([fits[fold].steps for fold in folds]))
         return Trial(odds, steps, all(bool(fits[fold].converged.all()) for fold in folds), strength)
 
@@ -224,6 +255,9 @@ class Linear(NamedTuple):
         self, x: FeatureMatrix, cells: Cells, strength: float, start: LinearFit | None, tolerance: float
     ) -> LinearFit:
         """Fit to some rotated features; a loss that is not convex begins at logistic regression."""
+        if self.named:
+            assert isinstance(x, SparseRows)
+            x, cells = self.view.names.below(x), joined(cells, self.view.items.name_cells)
         c = strength * self.view.unit
         if start is None and not is_convex(self.loss):
             start = start_from_bce(x, cells, self.loss, c, ROUGH)
@@ -237,7 +271,7 @@ def try_candidate(view: View, spec: MemberSpec, folds: list[int], strength: floa
     loss = LOSSES[spec.loss]().to(view.x.device)
     if not spec.is_linear:
         return _try_hidden(view, spec, loss, folds, seed)
-    model = Linear.of(view, loss)
+    model = Linear.of(view, loss, spec.named)
     return model.trial(strength, folds, {}, FINE) if strength else model.path(folds)
 
 
@@ -290,7 +324,12 @@ def new_network(view: View, spec: MemberSpec, cells: Cells, seed: int) -> nn.Seq
 
 
 def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
-    """Return the member that a candidate's trial stands for, fitted to all items."""
+    """Return the member that a candidate's trial stands for, fitted to all items.
+
+    Weights that are sums of items keep the penalty per item that they had in the folds. At the same C they grow with
+    the items: log-odds would be spread more than those out of fold, to which calibrators are fitted, and calibrated
+    probabilities would be too sure.
+    """
     items, loss = view.items, LOSSES[spec.loss]().to(view.x.device)
     forest = _grown(view, spec, torch.arange(len(items.x), device=items.x.device), seed) if spec.trees else None
     if forest is not None:
@@ -300,7 +339,8 @@ def refit(view: View, spec: MemberSpec, trial: Trial, seed: int) -> Member:
     if forest is not None:
         member.network[0] = forest
     elif spec.is_linear:
-        head = Linear.of(view, loss).refit(trial.strength)
+        share = 1 - 1 / items.n_folds if is_by_item(items.x) else 1.0
+        head = Linear.of(view, loss, spec.named).refit(trial.strength * share)
         last = member.network[0]
         assert isinstance(last, nn.Linear)
         last.weight.data.copy_(head.weight.T)
@@ -334,6 +374,11 @@ def _costs(log_odds: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     z = torch.where(counted, log_odds, 0.0).double()
     t = targets.clamp_min(0).double()
     return torch.where(counted, softplus(z) - t * z, 0.0), counted
+
+
+def _cells_of(targets: Tensor) -> Cells:
+    like = torch.empty(targets.shape, device=targets.device)
+    return known_cells(as_targets(targets, like), torch.float32)
 
 
 def _nothing(items: Items) -> Tensor:

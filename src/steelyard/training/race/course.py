@@ -29,7 +29,7 @@ from steelyard.training.race.candidates import (
     tempered_log_loss,
     try_candidate,
 )
-from steelyard.training.race.specs import forest_specs, hidden_specs, linear_specs, loss_specs, work_of
+from steelyard.training.race.specs import forest_specs, hidden_specs, linear_specs, loss_specs, named_specs, work_of
 
 FEWEST_FOR_HIDDEN = 160
 """Items below which no hidden layer is tried: folds hold out some 30 of them, too few to say when to stop."""
@@ -223,6 +223,7 @@ def run_race(
     audit: tuple[FeatureMatrix, Tensor] | None = None,
     say: Say = lambda sentence: None,
     cells: Cells | None = None,
+    names: SparseRows | None = None,
 ) -> Race:
     """Return the best small model over features, or the best mean of a few.
 
@@ -242,13 +243,15 @@ def run_race(
         audit: features and targets of fully labelled items, which decide among the finalists instead of the folds.
         say: takes a sentence about progress.
         cells: coefficients (N, L) of the loss, where items have weights; held-out items are judged without them.
+        names: features (L, F) of the labels' names where items are texts, see `Items`.
     """
     budget = budget or BUDGET
     if folds is None:
         folds = folds_of(targets.cpu(), n_folds_for(len(x)), seed)
-    items = Items(x, targets, folds, cells)
+    items = Items(x, targets, folds, cells, names)
     course = _Course(items, seed, budget, say)
     course.screen(linear_specs(x), SHARES[0])
+    course.screen(named_specs(items, course.ranked_specs), SHARES[1])
     course.screen(forest_specs(items), SHARES[1])
     if len(x) >= FEWEST_FOR_HIDDEN:
         course.screen(hidden_specs(course.ranked_specs, isinstance(x, SparseRows)), SHARES[2])

@@ -298,6 +298,12 @@ def picked(cells: Cells, key: Any) -> Cells:
     return Cells(*(None if part is None else part[key] for part in cells))  # type: ignore[arg-type]
 
 
+def joined(cells: Cells, more: Cells) -> Cells:
+    """Return the cells of some items and of further ones."""
+    parts = zip(cells, more, strict=True)
+    return Cells(*(None if a is None or b is None else torch.cat([a, b]) for a, b in parts))  # type: ignore[arg-type]
+
+
 def slope_of(loss: PairLoss, z: Tensor, cells: Cells, out: Tensor) -> None:
     """Write a ℓ₊'(z) + b ℓ₋'(z) to `out`, as training sees it."""
     if isinstance(loss, AnalyticLoss):

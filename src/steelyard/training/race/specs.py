@@ -58,6 +58,12 @@ def sparse_specs(x: SparseRows) -> list[MemberSpec]:
     return [*map(MemberSpec, simple), MemberSpec("svd", "gauss", min(len(x), LANDMARKS), 1.0)]
 
 
+def named_specs(items: Items, ranked: Sequence[MemberSpec]) -> list[MemberSpec]:
+    """Return the best linear candidate without a kernel, trained on the labels' names too where these are texts."""
+    simple = [spec for spec in ranked if spec.kind == "linear"]
+    return [spec._replace(named=True) for spec in simple[:1] if items.names is not None]
+
+
 def forest_specs(items: Items) -> list[MemberSpec]:
     """Return forests over dense features; a leaf has more items where the trees would take more than `MOST_MEMORY`."""
     if isinstance(items.x, SparseRows):
@@ -105,7 +111,7 @@ def work_of(spec: MemberSpec, items: Items, n_folds: int, path: bool = True) -> 
         else:
             rank = min(inputs, n)
         steps = 70 if path else 30
-        trained = n * (1 - 1 / items.n_folds)
+        trained = n * (1 - 1 / items.n_folds) + (n_labels if spec.named else 0)
         n_labels = items.narrowed.targets.shape[1] if path else n_labels
         return float(once + n * inputs * rank + n_folds * steps * trained * n_labels * (2 * rank + 60))
     size = batch_size(n)
