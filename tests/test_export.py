@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import functools
 import json
@@ -37,6 +38,7 @@ from steelyard.folder.run_folder import RunFolder, Trained
 from steelyard.labels import Labels
 from steelyard.losses import FormulaLoss
 from steelyard.models import Input, ModelSettings, build_model
+from steelyard.models.race.members import Member, Members, MemberSpec
 from steelyard.objective import parts
 from steelyard.objective.parts import Part
 from steelyard.predict import prediction
@@ -203,6 +205,25 @@ def through_onnxruntime(readings: list[ProbabilityModel], z: np.ndarray) -> list
 def test_log_odds_of_links_and_calibrators_keep_their_digits() -> None:
     """To ±60: plain tracing gives NaN for ASL at 20 and loses the digits of small η."""
     assert_digits([(LOSSES[name], kind, False) for name, kind in QUICK])
+
+
+def test_links_inside_a_race_keep_their_digits() -> None:
+    """The members of a race end in links of their own; texts give them logits far beyond those of a table."""
+    import onnxruntime
+
+    head = Members([MemberSpec("none", loss=loss) for loss in ("asl", "spa")], 4, 4).eval()
+    for member in head.members:
+        assert isinstance(member, Member)
+        torch.nn.init.eye_(member.network[0].weight)
+        torch.nn.init.zeros_(member.network[0].bias)
+    whole = copy.deepcopy(head)
+    export_graph.trace_links(whole, 4)
+    with export_graph.quiet():
+        program = torch.onnx.export(whole, (torch.zeros(2, 4),), dynamo=True)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for z in torch.linspace(-300, 300, 1201)[:, None].repeat(1, 4).split(2)[:-1]:
+        (found,) = session.run(None, {session.get_inputs()[0].name: z.numpy()})
+        np.testing.assert_allclose(found, head(z).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_loss_of_ones_own_is_exported(own: Part, tmp_path: Path) -> None:

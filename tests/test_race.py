@@ -1,5 +1,6 @@
 """The race of recipe auto, linear models fitted to convergence, and what their folds say."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,24 @@ def test_labels_of_which_only_positives_are_known() -> None:
     t = np.array([[1, -1, 0], [-1, -1, 0], [1, 1, -1]] * 12)
     assert positives_only(t).tolist() == [True, True, False]
     assert not positives_only(np.array([[1, 0], [1, 1]])).any()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MemberSpec("none"),
+        MemberSpec("tfidf"),
+        MemberSpec("sqrt", width=8),
+        MemberSpec("svd", "gauss", 8, 1.0),
+        MemberSpec("standardise", trees=2, nodes=4, depth=1),
+    ],
+    ids=str,
+)
+def test_a_copy_in_float64_gives_the_same_log_odds(spec: MemberSpec) -> None:
+    head, x = Members([spec], 12, 3).eval(), torch.rand(5, 12)
+    exact = copy.deepcopy(head).double()(x.double())
+    assert exact.dtype == torch.float64
+    assert torch.allclose(exact.float(), head(x), atol=1e-5)
 
 
 def test_members_travel(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_without_known_labels_the_pages_say_why(place: Place) -> None:
     plain = asker(make_app(place.run))
     label = api_types.LabelPage.model_validate(plain("/api/label", name="dog").json())
     assert (label.part, label.curve) == (None, None)
-    assert "not trained from a path" in label.note
+    assert "trained on arrays" in label.note
     assert api_types.DataPage.model_validate(plain("/api/data").json()).note
 
 

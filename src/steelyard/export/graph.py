@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import warnings
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from steelyard.calibrate.probability import ProbabilityModel
-from steelyard.export.trace import ProbabilityNetwork
+from steelyard.export.trace import ProbabilityNetwork, traced
 from steelyard.folder.run_folder import Trained
+from steelyard.losses.pair import PairLoss
 from steelyard.models import Model
+from steelyard.models.race.members import Member
 from steelyard.predict.inputs import side_of
 
 OUTPUTS = ("probabilities", "decisions", "logits")
@@ -24,12 +27,25 @@ INPUTS = {"features": ("features",), "image": ("images",), "pair": ("regions", "
 """By the kind of input."""
 
 
+class _TracedLink(nn.Module):
+    """The link of a loss inside a model, as a float64 graph: onnxruntime's own operations are poor at large logits."""
+
+    def __init__(self, loss: PairLoss, n_labels: int) -> None:
+        super().__init__()
+        self.odds = traced(loss.link, n_labels)
+
+    def link(self, z: Tensor) -> Tensor:
+        """Return log-odds (B, L) of logits."""
+        return self.odds(z.double()).to(z.dtype)  # type: ignore[no-any-return]
+
+
 class _Whole(nn.Module):
-    """A model, followed by its probability model."""
+    """A copy of a model, followed by its probability model."""
 
     def __init__(self, model: Model, probability_model: ProbabilityModel) -> None:
         super().__init__()
-        self.model, self.probability_model = model, ProbabilityNetwork(probability_model)
+        self.model, self.probability_model = copy.deepcopy(model), ProbabilityNetwork(probability_model)
+        trace_links(self.model, probability_model.n_labels)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return η, decisions and logits; all NaN for an item with NaN, which onnxruntime's ReLU turns into 0."""
@@ -39,6 +55,13 @@ class _Whole(nn.Module):
                 logits = torch.where(x.isnan().flatten(1).any(1, keepdim=True), torch.nan, logits)
         eta, decisions = self.probability_model(logits)
         return eta, decisions, logits
+
+
+def trace_links(model: nn.Module, n_labels: int) -> None:
+    """Replace the links inside a race's members by float64 graphs of theirs."""
+    for member in model.modules():
+        if isinstance(member, Member):
+            member.loss = _TracedLink(member.loss, n_labels)  # type: ignore[assignment]
 
 
 def graph_of(trained: Trained) -> Any:

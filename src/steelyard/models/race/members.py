@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +46,7 @@ class MemberSpec(NamedTuple):
     depth: int = 0
     """Splits from a root of the forest to a leaf, at most."""
     named: bool = False
-    """Whether the names of labels, read as texts, were further items in training."""
+    """True if the names of labels, read as texts, were further items in training."""
 
     @property
     def name(self) -> str:
@@ -81,8 +82,10 @@ class Member(nn.Module):
         self.loss = LOSSES[spec.loss]()
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return log-odds (B, L)."""
-        return self.loss.link(self.network(self.transform(features.to(torch.float32))))
+        """Return log-odds (B, L), computed in the dtype of the weights: export checks a float64 copy."""
+        state = chain(self.network.parameters(), self.network.buffers())
+        dtype = next(x.dtype for x in state if x.is_floating_point())
+        return self.loss.link(self.network(self.transform(features.to(dtype))))
 
 
 def _network(spec: MemberSpec, width: int, n_labels: int) -> nn.Sequential:
