@@ -252,9 +252,9 @@ def table(name: str, data: Path, seed: int) -> dict[str, Any]:
     return lines | gained(np.array(ours["resampled"]), resampled_map(theirs, truth), lines)
 
 
-def summed_up(found: dict[str, Any]) -> dict[str, float]:
+def summed_up(results: dict[str, Any]) -> dict[str, float]:
     """Return what `auto` gains on the sets in English together; the errors of the sets are independent."""
-    sets = [one for one in found.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
+    sets = [one for one in results.values() if isinstance(one, dict) and one.get("language", "en") == "en"]
     gains = np.array([one["gain"] for one in sets])
     errors = np.array([one["gain_high"] - one["gain_low"] for one in sets]) / 3.92  # of a normal 95 % interval
     ratios = [one["auto"]["log_loss"] / one["lr"]["log_loss"] for one in sets]
@@ -268,13 +268,13 @@ def summed_up(found: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def write_page(found: dict[str, Any]) -> None:
+def write_page(results: dict[str, Any]) -> None:
     """Write the table of what was measured between its marks on the page about text."""
     page = ROOT / "docs" / "how-to" / "text.md"
     opening, closing = "<!-- text-sets: bench/debtags.py --page -->", "<!-- /text-sets -->"
     before, _, rest = page.read_text(encoding="utf-8").partition(opening)
     rows = ["| set | method | mAP, % | gain of `auto` | log-loss | ACE, % |", "|---|---|---|---|---|---|"]
-    for name, one in found.items():
+    for name, one in results.items():
         for key, title in TITLES.items():
             if not isinstance(one, dict) or key not in one or (key == "lr" and "lr_words" in one):
                 continue
@@ -303,23 +303,23 @@ def main() -> None:
     if given.only_write:
         print(write(given.folder, given.language))
         return
-    found = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
+    results = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     for name in () if given.page else given.sets:
         if name == "debtags":  # a part of it is kept under a name of its own
             key = name if given.language == "en" else f"{name}_{given.language}"
             key += "" if given.share == 1 else f"_{100 * given.share:g}_percent"
-            found[key] = debtags(given.folder, given.language, given.seed, given.share, given.budget)
+            results[key] = debtags(given.folder, given.language, given.seed, given.share, given.budget)
         else:
-            found[name] = table(name, given.data, given.seed)
-        keep(found, given.out)
+            results[name] = table(name, given.data, given.seed)
+        keep(results, given.out)
     if given.page:
-        keep(found, given.out)
-        write_page(found)
+        keep(results, given.out)
+        write_page(results)
 
 
-def keep(found: dict[str, Any], out: Path | None) -> None:
+def keep(results: dict[str, Any], out: Path | None) -> None:
     """Write what was measured, and its sums over the sets."""
-    sets = {name: one for name, one in found.items() if isinstance(one, dict)}
+    sets = {name: one for name, one in results.items() if isinstance(one, dict)}
     if out:
         out.write_text(json.dumps({**sets, **summed_up(sets)}, indent=1) + "\n")
 

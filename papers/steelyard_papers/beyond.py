@@ -490,7 +490,7 @@ class Track(NamedTuple):
 
 
 def tracks(data: Pictures) -> tuple[Track, Track]:
-    """Return the paper's track, on its 14,694 pictures, and the open one: its digits, paired and shifted anew."""
+    """Return the paper's track, on its 14,694 pictures, and the open one: its digits, paired and shifted again."""
     ours = recipes.settings("multimnist-beyond")
     unpaired: Settings = {"objective": {"label_pair": "none"}}
     paper = {"BCE": base_of("multimnist-plm"), "warped": merged(ours, unpaired), "warped, label pairs": ours}
@@ -638,12 +638,12 @@ _PRIOR_NOTE = (
     "the link reads for the label frequencies of training, from which those of the test items are far, so PLM's rows "
     "decide worse by the link alone than by σ, and are worse calibrated; the prior is estimated from the test images, "
     "no label of theirs is used, label by label, which leaves probabilities far off: see plm-beyond's label sets; "
-    "plm-table1's runs are read where they are there still, else trained anew"
+    "plm-table1's runs are read where they are there still, else trained again"
 )
 _TRACKS_NOTE = (
-    "BCE is plm-table1's, trained anew; warped has dropout .5, a cosine schedule, averaged weights and shifts by two "
+    "BCE is plm-table1's, trained again; warped has dropout .5, a cosine schedule, averaged weights and shifts by two "
     "pixels too, and half of its pictures are warped; label pairs: with LPR, of weight .1. Open: the same digits, "
-    "drawn evenly by class and paired and shifted by up to six pixels anew at every step; warped, half of the "
+    "drawn evenly by class and paired and shifted by up to six pixels again at every step; warped, half of the "
     "digits, or slightly warped, all of them by half as much. Both networks, BCE and warped: the mean of two "
     "networks' logits. Prior: for label frequencies estimated from the test pictures; label sets: for frequencies "
     f"and numbers of labels of a picture estimated so, log-odds divided by {TEMPERATURE['paper']:g}, open by "
@@ -662,7 +662,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "plm-draws",
         BEYOND,
-        "MultiMNIST drawn anew by every seed: what of PLM's gain, and of the distance from the paper, is the draw",
+        "MultiMNIST drawn by each seed: what of PLM's gain, and of the distance from the paper, is the draw",
         (MNIST,),
         1,
         lambda job: multi_mnist(DRAWS, job, drawn=True),

@@ -341,9 +341,8 @@ def _over_features(name: str, files: tuple[str, str], names: Any, root: Path) ->
 
 def _coco_features(root: Path) -> Datasets:
     opened = _over_features("coco2014", _COCO_LABEL_FILES, COCO_LABELS, root)
-    note = (
-        f"COCO 2014 over features of a frozen ResNet-50, {opened.notes[0]}, those val images whose pixels were at hand"
-    )
+    whose = "those val images whose pixels were available"
+    note = f"COCO 2014 over features of a frozen ResNet-50, {opened.notes[0]}, {whose}"
     return opened._replace(notes=(note,))
 
 

@@ -92,7 +92,7 @@ CONSTANTS = {
 
 
 def base_of(source: DataSet) -> Settings:
-    """Return the paper's settings for a data set, over the ResNet-50 whose weights are at hand."""
+    """Return the paper's settings for a data set, over the ResNet-50 whose weights are available."""
     constants = CONSTANTS[source.name]
     return merged(settings(constants.recipe), {"data": {"size": constants.size}, "model": {"backbone": "resnet50"}})
 
@@ -488,7 +488,7 @@ _VALUES = (
 _DIFFERS = "the network is ResNet-50 v1, and VOC-MLT is tested on VOC 2007 trainval where the test images are absent"
 _CB = f"{_NETWORK}; the paper prints the numbers of CB-Focal of Table 1 for RS+CB-Focal on VOC-MLT"
 _SEEDED = (
-    "the values of α are chosen here but for 6, that of both sets; the second panel is made anew with a seed of ours, "
+    "the values of α are chosen here but for 6, that of both sets; the second panel is made again with a seed of ours, "
     "so its counts are not those of the published split"
 )
 

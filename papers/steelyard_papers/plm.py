@@ -248,7 +248,7 @@ ON_COCO = _with_and_without(plm(rate=0.01, clip=(0.0, 1.0)), 1000)
 
 
 def multi_mnist(rows: Sequence[Row], job: Job, drawn: bool = False) -> Result:
-    """Run rows on MultiMNIST, which every seed draws anew where `drawn`."""
+    """Run rows on MultiMNIST, which every seed draws for itself where `drawn`."""
     base, columns = base_of("multimnist-plm"), decision_columns(5, 3)
     data = partial(_multi_mnist_of, job, drawn)
     return rarest_apart(study(job, base, rows, data, decisions_of_3, columns, seeded_data=drawn), (5, 3))
@@ -628,7 +628,7 @@ _K5 = (
     "K is 5; long tails are read by the most probable class; CB weighs items by their class, LDAM-DRW has cosines for "
     "logits, as their authors have it; LDAM's print an error of 29.64 for cross-entropy on the original images at ρ "
     "100; what the same network and recipe get in plain torch, without a line of ours, is measured by "
-    "bench/plain_resnet32.py, and is in plain-resnet32.jsonl for the copy at hand"
+    "bench/plain_resnet32.py, and is in plain-resnet32.jsonl for this copy"
 )
 _ON_FEATURES = (
     "where the photographs are not there, a linear layer over features of a frozen ResNet-50 stands for the network, "

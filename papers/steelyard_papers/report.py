@@ -280,7 +280,7 @@ def dashboard(results: Mapping[str, Result], papers: Sequence[Paper], catalogue:
         "# The papers, in print and here",
         "The gain that each paper claims, in points; ours ± its standard error; and a computed verdict. *Holds*: "
         f"beyond {ERRORS:g} standard errors. *In part*: some are (“2 of 3”), or all point the right way. *Not run: "
-        f"data*: it is not at hand. † over a smaller network than the paper's. [Beyond the papers]({BEYOND_PAGE}) · "
+        f"data*: it is not available. † over a smaller network than the paper's. [Beyond the papers]({BEYOND_PAGE}) · "
         "[errata](../errata.md) · [notation](../notation.md)",
     ]
     lines = [["", "claim", "in print", "here", "verdict"]]

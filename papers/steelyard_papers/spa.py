@@ -191,7 +191,7 @@ IN_TABLE4 = Printed(
 )
 IN_TABLE2 = Printed(
     f"{_SOURCE}, Table 2",
-    "VISPR and WIDER-Attribute are not at hand",
+    "VISPR and WIDER-Attribute are not available",
     ("labels", "training items", "test items", "positives over negatives"),
     printed_rows("""
     COCO 2014       | 80 82081 40137 0.04
