@@ -194,6 +194,8 @@ def report(run: str, other: Other, deploy_prior: str | None, out: str | None) ->
     """Measure a run as `evaluate` does and write its report page."""
     if out is not None:
         check_place(out)
+        if Path(out).suffix.lower() not in (".html", ".pdf"):
+            raise ValueError(f"--out is {out}: give a name that ends in .html or .pdf")
     path = RunFolder(run) / run_report.NAME if out is None else Path(out)
     on = judged_on(run, other, deploy_prior)
     metrics, name = _metrics(run, on, other), on.name
